@@ -1,0 +1,6 @@
+#pragma once
+// Everything public.
+#include "gradsync/communicator.hpp"
+#include "gradsync/error.hpp"
+#include "gradsync/options.hpp"
+#include "gradsync/types.hpp"

@@ -1,0 +1,39 @@
+// How a process joins its group: plain settings with their defaults, and the environment that fills them.
+//
+// gradsync reads five variables of its own, set by `gradsync run`:
+//   GRADSYNC_RANK        this worker's rank
+//   GRADSYNC_SIZE        number of workers
+//   GRADSYNC_RENDEZVOUS  tcp://HOST:PORT/JOB (a store held by the launcher), unix-abstract://NAME/JOB, or file:///PATH
+//   GRADSYNC_INTERFACE   network interfaces to use: exact names, names with * and ?, addresses or CIDR, comma-separated
+//   GRADSYNC_OPTIONS     the fields below by name: "transport=tcp,timeout=30,lanes=4"
+// Any other variable that begins with GRADSYNC_ is reported as unknown. Where they are absent, those of torchrun, Open MPI,
+// MPICH (PMI) and Slurm are used.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "gradsync/types.hpp"
+
+namespace gradsync {
+
+struct Options {
+  std::int64_t rank = -1;
+  std::int64_t size = -1;
+  std::string rendezvous;
+  std::string interface;
+
+  TransportKind transport = TransportKind::automatic;  // automatic: shm inside a host, tcp between hosts
+  std::chrono::nanoseconds timeout{0};                 // of every operation; 0 = limits::timeout_default (300 s)
+  std::chrono::nanoseconds start_timeout{0};           // of joining; 0 = limits::rendezvous_timeout_default (60 s)
+  std::uint32_t lanes = 1;                             // tcp connections a neighbour, at most 16
+  std::string host;  // ranks with different values are taken to be on different hosts; empty: only the probe decides
+  std::uint64_t fault_seed = 0;  // not 0: seeded delays on every stream, for tests
+
+  // From the variables above. Throws invalid_argument naming the variable, its value and what was expected; prints one
+  // warning line a variable that begins with GRADSYNC_ and is unknown.
+  static Options from_environment();
+};
+
+}  // namespace gradsync

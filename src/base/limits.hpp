@@ -1,0 +1,59 @@
+// Every bound of gradsync in one place, with the relations between them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace gradsync::limits {
+
+using namespace std::chrono_literals;
+
+// Worlds.
+inline constexpr std::uint32_t ranks_max = 1u << 20;
+inline constexpr std::uint32_t proof_sets_ranks_max = 256;  // proofs above use fingerprints
+inline constexpr std::uint32_t launch_ranks_max = 4096;     // workers of one `gradsync run` on one host
+
+// Schedules.
+inline constexpr std::uint32_t lookahead_steps = 32;     // steps of one rank that may be live at a time
+inline constexpr std::uint32_t window_steps = 1024;      // steps regenerated at a time
+inline constexpr std::uint32_t segments_max = 64;        // pipeline segments of tree algorithms
+inline constexpr std::size_t schedule_text_bytes_max = 64u << 20;
+
+// Waits. `timeout_default` is the one place that states how long a call waits when nobody said otherwise.
+inline constexpr auto timeout_default = 300s;
+inline constexpr auto connect_timeout = 30s;
+inline constexpr auto handshake_timeout = 5s;
+inline constexpr auto notice_timeout = 250ms;        // telling the peers about a failure, in all
+inline constexpr auto destroy_timeout = 500ms;
+inline constexpr auto launcher_kill_grace = 1s;      // from SIGTERM to SIGKILL; all ended within 2 s
+inline constexpr auto rendezvous_timeout_default = 60s;
+
+// Wire.
+inline constexpr std::size_t frame_header_bytes = 64;
+inline constexpr std::size_t message_bytes_max = std::size_t{1} << 46;
+inline constexpr std::size_t notice_bytes_max = 1024;
+inline constexpr std::size_t store_key_bytes_max = 256;
+inline constexpr std::size_t store_value_bytes_max = 64u << 10;
+inline constexpr std::size_t handshakes_pending_max = 256;
+
+// Transports.
+inline constexpr std::size_t ring_bytes_default = 256u << 10;  // one direction of one pair, shm and loopback
+inline constexpr std::size_t tcp_receive_bytes = 256u << 10;   // user-space receive buffer of one peer
+inline constexpr std::size_t tcp_segment_bytes = 256u << 10;   // unit that a lane takes
+inline constexpr std::uint32_t lanes_max = 16;
+inline constexpr std::uint32_t spins_before_yield = 2000;
+inline constexpr std::uint32_t yields_before_sleep = 64;
+
+// Engine.
+inline constexpr std::size_t piece_bytes = 64u << 10;         // a reduction's unit: stays in the cache
+inline constexpr std::size_t operations_in_flight_max = 1u << 16;
+inline constexpr std::size_t plans_cached_max = 256;
+
+static_assert(lookahead_steps <= 32, "the cursor keeps a 32-bit mask");
+static_assert(window_steps >= lookahead_steps);
+static_assert(ring_bytes_default >= 2 * piece_bytes);
+static_assert(ring_bytes_default % 64 == 0 && frame_header_bytes % 64 == 0, "elements never straddle a ring's end");
+static_assert(notice_timeout + destroy_timeout < 1s, "abort and destroy stay below 1 s");
+
+}  // namespace gradsync::limits

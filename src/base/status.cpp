@@ -1,0 +1,23 @@
+#include "base/status.hpp"
+
+#include <array>
+#include <cctype>
+#include <system_error>
+
+namespace gradsync {
+
+std::string_view name_of(ErrorCode code) {
+  static constexpr std::array<std::string_view, kErrorCodeCount> names = {
+      "ok",          "invalid_argument", "mismatch",    "timeout",  "peer_lost",   "aborted", "out_of_memory",
+      "out_of_range", "unsupported",     "protocol",    "unavailable", "closed",   "internal"};
+  const auto index = static_cast<std::size_t>(code);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+std::string errno_text(int error_number) {
+  std::string text = std::generic_category().message(error_number);
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+}  // namespace gradsync

@@ -1,0 +1,45 @@
+// Arithmetic on arrays: combining, converting, dividing. Run-time dispatch picks the widest instruction set present.
+//
+// Combining is commutative to the bit: combine(a, b) and combine(b, a) leave equal bits, because every NaN that comes out
+// is the canonical quiet NaN (sign clear, only the top mantissa bit set). min and max propagate NaN, and -0 < +0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gradsync/types.hpp"
+
+namespace gradsync::kernels {
+
+// The type in which a reduction accumulates and travels, wide enough that rounding (floats) or truncation (avg of
+// integers) happens once, at the end: f16 and bf16 sum, avg and product in f32; avg of i8, u8, i32, u32 in i64; avg of
+// i64, u64 in 128 bits; all else in its own type. Only these are ever combined.
+enum class Work : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, boolean, i128, u128 };
+Work work_of(DType dtype, ReduceOp op);
+std::size_t size_of(Work work);
+Work same_as(DType dtype);  // the Work of that very representation
+
+// into[i] = into[i] op from[i], i < count. `avg` combines as sum. No overlap unless into == from. Any alignment.
+void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count);
+
+// into[i] = from[0][i] op from[1][i] op … in that order, in one pass; from.size() >= 1. `into` may be any from[k]
+// (same address) but not overlap otherwise. Bits are those of repeated combine.
+void combine_many(Work work, ReduceOp op, void* into, std::span<const void* const> from, std::size_t count);
+
+// Widens elements of `dtype` into `work` (exact). Requires work == work_of(dtype, some op).
+void widen(DType dtype, Work work, void* into, const void* from, std::size_t count);
+
+// The end of a reduction: into[i] = from[i] for every op but avg, from[i] / contributions for avg, then narrowed to dtype:
+// floats round once to nearest even (f16: 40000 stays 40000, subnormals survive); integers divide truncating toward zero.
+// `into` == `from` is allowed when the sizes are equal. contributions >= 1.
+void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, void* into, const void* from,
+            std::size_t count);
+
+// The instruction sets that this machine can run, widest first, and a way for tests to force one ("" = the best again).
+std::vector<std::string_view> instruction_sets();
+bool force_instruction_set(std::string_view name);  // not thread-safe; false if unknown
+
+}  // namespace gradsync::kernels
