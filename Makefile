@@ -1,0 +1,55 @@
+# Thin: the work is in CMakePresets.json, scripts/ and CMake. `make help` lists the targets.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+TEST_JOBS ?= $(JOBS)
+TEST_SECONDS ?= 1500# bound on the whole of a ctest run
+PREFIX ?= /usr/local
+BENCH_ARGS ?= all_reduce -n 2 --bytes 4,1K,64K,1M,25M
+
+.DEFAULT_GOAL := build
+.PHONY: build test lint format tidy bench install asan tsan clang clean help setup
+
+build: setup  ## the library and build/gradsync (preset release)
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+setup:
+	@scripts/setup build test
+
+test: setup-all build  ## install what is missing, build, run every test
+	@timeout -k 10 $(TEST_SECONDS) ctest --preset release -j $(TEST_JOBS) --timeout 600
+
+.PHONY: setup-all
+setup-all:
+	@scripts/setup
+
+lint:  ## rows and house rules, layout of the code
+	@scripts/lint
+
+format:  ## lay the code out with clang-format
+	@scripts/format
+
+tidy: setup-all build  ## clang-tidy over all sources (minutes)
+	@scripts/tidy
+
+bench: build  ## time all-reduce over shm and tcp; BENCH_ARGS changes what
+	@build/gradsync bench $(BENCH_ARGS) --transport shm
+	@build/gradsync bench $(BENCH_ARGS) --transport tcp
+
+install: build  ## install to PREFIX (default /usr/local)
+	@cmake --install build --prefix $(PREFIX)
+
+asan: setup-all  ## build and run the core tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/sanitize asan $(JOBS)
+
+tsan: setup-all  ## build and run the core tests under ThreadSanitizer
+	@scripts/sanitize tsan $(JOBS)
+
+clang: setup-all  ## compile everything with Clang, warnings as errors
+	@cmake --preset clang -Wno-dev >/dev/null
+	@cmake --build --preset clang -j $(JOBS)
+
+clean:  ## remove every build folder of the presets
+	@rm -rf build build-dev build-asan build-tsan build-clang
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,15 @@
+# GRADSYNC_SANITIZE=address (with undefined behaviour) or thread: everything is built with that sanitizer.
+set(GRADSYNC_SANITIZE "" CACHE STRING "sanitizer: address (with undefined) or thread; empty: none")
+set_property(CACHE GRADSYNC_SANITIZE PROPERTY STRINGS "" address thread)
+
+if(GRADSYNC_SANITIZE STREQUAL "address")
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+elseif(GRADSYNC_SANITIZE STREQUAL "thread")
+  set(sanitizers -fsanitize=thread)
+elseif(GRADSYNC_SANITIZE)
+  message(FATAL_ERROR "GRADSYNC_SANITIZE is '${GRADSYNC_SANITIZE}', expected address or thread")
+endif()
+if(GRADSYNC_SANITIZE)
+  add_compile_options(${sanitizers} -O1 -g -fno-omit-frame-pointer)
+  add_link_options(${sanitizers})
+endif()
