@@ -20,9 +20,11 @@ if(GRADSYNC_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${GRADSYNC_CCACHE})
 endif()
 
-add_library(gradsync_flags INTERFACE)
-target_compile_options(gradsync_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+add_library(gradsync_warnings INTERFACE)
+target_compile_options(gradsync_warnings INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
   -Wnon-virtual-dtor -Woverloaded-virtual $<$<BOOL:${GRADSYNC_WERROR}>:-Werror>)
+add_library(gradsync_flags INTERFACE)
+target_link_libraries(gradsync_flags INTERFACE gradsync_warnings)
 target_include_directories(gradsync_flags INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/include)
 
 function(gradsync_row name)

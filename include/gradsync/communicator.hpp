@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "gradsync/counters.hpp"
 #include "gradsync/error.hpp"
 #include "gradsync/options.hpp"
 #include "gradsync/types.hpp"
@@ -105,16 +106,6 @@ class Memory {
  private:
   std::shared_ptr<std::byte> data_;
   std::size_t bytes_ = 0;
-};
-
-// What has crossed the wire of this communicator, counted at the sender (and the receiver) in whole messages. Bytes are
-// payload, without headers.
-struct Counters {
-  std::uint64_t messages_sent = 0, bytes_sent = 0;
-  std::uint64_t messages_received = 0, bytes_received = 0;
-  std::uint64_t elements_reduced = 0;
-  std::uint64_t operations = 0;
-  std::uint64_t staging_bytes_peak = 0;  // of messages that landed before they could take effect
 };
 
 class Communicator {

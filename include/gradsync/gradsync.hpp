@@ -1,6 +1,7 @@
 #pragma once
 // Everything public.
 #include "gradsync/communicator.hpp"
+#include "gradsync/counters.hpp"
 #include "gradsync/error.hpp"
 #include "gradsync/options.hpp"
 #include "gradsync/types.hpp"
