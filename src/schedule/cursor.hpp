@@ -42,6 +42,7 @@ class Cursor {
   template <class Visit>  // Visit(Slot) -> bool, false stops
   void for_each_live(Visit&& visit) const {
     for (std::uint64_t i = head_; i < tail_; ++i) {
+      if (i < head_) continue;  // the visitor completed it
       const Slot slot = slot_of(i);
       if ((live_ >> slot & 1u) && !visit(slot)) return;
     }
@@ -56,6 +57,10 @@ class Cursor {
   // Whether the step may run as a whole now.
   bool ready(Slot slot) const { return (hazards_[slot] | order_[slot]) == 0; }
 
+  // Whether the step of that number has taken effect.
+  bool is_done(std::uint64_t index) const {
+    return index < head_ || (index < tail_ && !(live_ >> slot_of(index) & 1u));
+  }
   // The step has taken effect. Makes room for later ones; `step` and `index` of other live slots stay.
   void complete(Slot slot);
 

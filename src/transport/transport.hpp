@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
@@ -43,6 +44,9 @@ class Transport {
   virtual void consume(Peer from, std::size_t count) = 0;
   // Moves arrived bytes into `into`, as many as are there; may skip the copy through the receive buffer.
   virtual Result<std::size_t> receive(Peer from, std::span<std::byte> into);
+
+  // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
+  virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;
 
   // Sleeping. `descriptor` is one that poll() and epoll can watch: readable when something may have changed since
   // `arm`. Protocol: if (arm()) poll(descriptor); disarm(). `arm` returns false if something changed already: do not

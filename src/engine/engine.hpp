@@ -1,0 +1,54 @@
+// The one loop: the operations of a communicator, moved over its transport. One thread at a time.
+//
+// Collectives run one after another, in the order in which they were submitted. Sends and receives between two ranks run
+// beside them on a channel of their own, in order for each pair and direction.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "engine/operation.hpp"
+
+namespace gradsync {
+
+class Engine {
+ public:
+  Engine(std::uint64_t epoch, std::unique_ptr<Transport> transport);
+  ~Engine();
+
+  void submit(std::unique_ptr<Operation> operation);
+
+  // One pass over everything live; true if anything moved. A failure ends every operation and the engine for good.
+  bool progress();
+  // For a pass in which nothing moved, now and then and before sleeping: staging, mismatches, deadlines.
+  bool attend(TimePoint now);
+  // Ends every operation with the cause; later submissions end at once. The first cause stays.
+  void fail(const Status& cause);
+
+  bool idle() const { return collectives_.empty() && pairs_.empty(); }
+  const Status& failure_cause() const { return failed_; }  // ok unless failed
+  // The earliest deadline of what is live; nothing if idle.
+  std::optional<Deadline> next_deadline() const;
+  const Counters& counters() const { return counters_; }
+  Transport& transport() { return *transport_; }
+  std::uint64_t completed() const { return counters_.operations; }
+
+ private:
+  using Queue = std::deque<std::unique_ptr<Operation>>;
+  using PairKey = std::pair<Collective, std::uint32_t>;  // direction and peer
+
+  Result<bool> advance_front(Queue& queue);
+  Status overdue(const Operation& operation, const Operation& front) const;
+
+  std::uint64_t epoch_;
+  std::unique_ptr<Transport> transport_;
+  ScratchPool pool_;
+  Queue collectives_;
+  std::map<PairKey, Queue> pairs_;
+  Counters counters_;
+  Status failed_;
+};
+
+}  // namespace gradsync

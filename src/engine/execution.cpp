@@ -1,0 +1,238 @@
+#include "engine/execution.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/wire.hpp"
+
+namespace gradsync {
+namespace {
+
+constexpr std::uint64_t kCopyBytes = 256u << 10;  // a local step's unit: other steps get their turn in between
+constexpr std::size_t kPayloadBytesOffset = 24;   // of payload_bytes in a frame header
+
+std::uint64_t round_down(std::uint64_t bytes, std::uint64_t unit) { return bytes / unit * unit; }
+
+
+}  // namespace
+
+std::string operation_name(const Call& call, std::uint64_t sequence) {
+  return fmt::format("{} #{}", name_of(call.collective), sequence);
+}
+
+Execution::Execution(Setup setup)
+    : setup_(std::move(setup)),
+      steps_(setup_.schedule->steps),
+      cursor_(steps_, setup_.schedule->shape, setup_.aliasing),
+      header_(encode({setup_.epoch, setup_.sequence, 0, setup_.call})) {
+  begun_.fill(0);
+}
+
+void Execution::begin(Cursor::Slot slot) {
+  begun_[slot] = cursor_.index(slot) + 1;
+  const Step& step = cursor_.step(slot);
+  Progress progress;
+  progress.target = setup_.binding.region(step.space, step.range());
+  if (step.verb == Verb::local) progress.source = setup_.binding.region(step.source_space, step.source_range());
+  progress.bytes = progress.target.bytes();
+  progress_[slot] = progress;
+}
+
+Result<bool> Execution::advance(Transport& transport, Counters& counters) {
+  bool moved = false;
+  Status failed;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    if (begun_[slot] != cursor_.index(slot) + 1) begin(slot);
+    if (cursor_.channel_order(slot) != 0) return true;
+    Result<bool> step_moved = advance_step(slot, transport, counters);
+    if (!step_moved) {
+      failed = with_context(step_moved.status(), slot);
+      return false;
+    }
+    moved = moved || *step_moved;
+    return true;
+  });
+  if (!failed.ok()) return failed;
+  return moved;
+}
+
+Result<bool> Execution::advance_step(Cursor::Slot slot, Transport& transport, Counters& counters) {
+  const std::uint64_t limit = limit_of(slot);
+  switch (cursor_.step(slot).verb) {
+    case Verb::send: return advance_send(slot, limit, transport, counters);
+    case Verb::recv: return advance_recv(slot, limit, transport, counters);
+    case Verb::local: break;
+  }
+  return advance_local(slot, limit, counters);
+}
+
+// How far the step may go: not past what an earlier conflicting step has yet to pass, in whole elements.
+std::uint64_t Execution::limit_of(Cursor::Slot slot) const {
+  const Progress& mine = progress_[slot];
+  const Step& step = cursor_.step(slot);
+  std::uint64_t limit = mine.bytes;
+  for (Cursor::Mask left = cursor_.hazards(slot); left != 0; left &= left - 1) {
+    const Cursor::Slot earlier = Cursor::next_slot(left);
+    const Progress& theirs = progress_[earlier];
+    const Step& other = cursor_.step(earlier);
+    const auto meet = [&](const Region& a, const Region& b) {
+      limit = std::min(limit, first_conflict(a, mine.done, b, theirs.done));
+    };
+    if (step.writes() || other.writes()) meet(mine.target, theirs.target);
+    if (step.writes() && other.verb == Verb::local) meet(mine.target, theirs.source);
+    if (step.verb == Verb::local && other.writes()) meet(mine.source, theirs.target);
+  }
+  return limit == mine.bytes ? limit : std::max(mine.done, round_down(limit, setup_.binding.element_bytes));
+}
+
+Result<bool> Execution::advance_send(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters) {
+  Progress& progress = progress_[slot];
+  const Step& step = cursor_.step(slot);
+  // The header goes out with the first bytes, or alone for an empty message: a message is begun when it can go on.
+  if (progress.done == limit && progress.bytes != progress.done) return false;
+  FrameBytes header = header_;
+  WireWriter(std::span(header).subspan(kPayloadBytesOffset)).u64(progress.bytes);
+  std::array<std::span<const std::byte>, 3> pieces;
+  std::size_t count = 0;
+  if (progress.header_done < header.size()) pieces[count++] = std::span(header).subspan(progress.header_done);
+  for (std::uint64_t at = progress.done; at < limit && count < pieces.size();) {
+    const Region::Stretch stretch = progress.target.from(at);
+    const std::uint64_t bytes = std::min(stretch.bytes, limit - at);
+    pieces[count++] = {stretch.data, static_cast<std::size_t>(bytes)};
+    at += bytes;
+  }
+  Result<std::size_t> taken = transport.send({step.peer, setup_.channel}, {pieces.data(), count});
+  if (!taken) return taken.status();
+  const std::uint64_t of_header = std::min<std::uint64_t>(*taken, header.size() - progress.header_done);
+  progress.header_done += of_header;
+  progress.done += *taken - of_header;
+  if (progress.header_done == header.size() && progress.done == progress.bytes) {
+    ++counters.messages_sent;
+    counters.bytes_sent += progress.bytes;
+    cursor_.complete(slot);
+  }
+  return *taken > 0;
+}
+
+Result<bool> Execution::advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters) {
+  Progress& progress = progress_[slot];
+  const std::uint32_t from = cursor_.step(slot).peer;
+  bool moved = false;
+  if (progress.header_done == 0) {
+    if (staged_from(from)) {
+      progress.staged = true;
+    } else {
+      Result<bool> taken = take_header(from, progress.bytes, transport);
+      if (!taken || !*taken) return taken;
+    }
+    progress.header_done = limits::frame_header_bytes;
+    moved = true;
+  }
+  if (progress.staged) {
+    moved = take_from_staging(slot, limit, counters) || moved;
+  } else {
+    Result<bool> taken = take_from_stream(slot, limit, transport, counters);
+    if (!taken) return taken;
+    moved = *taken || moved;
+  }
+  if (progress.done == progress.bytes) {
+    ++counters.messages_received;
+    counters.bytes_received += progress.bytes;
+    if (progress.staged) std::erase_if(staging_, [&](const Staged& s) { return s.peer == from; });
+    cursor_.complete(slot);
+  }
+  return moved;
+}
+
+Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit, Transport& transport,
+                                         Counters& counters) {
+  Progress& progress = progress_[slot];
+  const Step& step = cursor_.step(slot);
+  const Peer from{step.peer, setup_.channel};
+  const std::uint64_t start = progress.done;
+  while (progress.done < limit) {
+    const Region::Stretch into = progress.target.from(progress.done);
+    const std::uint64_t room = std::min({into.bytes, limit - progress.done, kCopyBytes});
+    if (step.mode == Mode::assign) {
+      Result<std::size_t> got = transport.receive(from, {into.data, static_cast<std::size_t>(room)});
+      if (!got) return got.status();
+      progress.done += *got;
+      if (*got == 0) break;
+    } else {
+      Result<std::span<const std::byte>> shown = transport.peek(from, setup_.binding.element_bytes);
+      if (!shown) return shown.status();
+      const std::uint64_t bytes = round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
+      if (bytes == 0) break;
+      combine(into, shown->data(), bytes, counters);
+      transport.consume(from, static_cast<std::size_t>(bytes));
+      progress.done += bytes;
+    }
+    if (progress.done - start >= kCopyBytes) break;  // the other steps' turn
+  }
+  return progress.done > start;
+}
+
+bool Execution::take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters) {
+  Progress& progress = progress_[slot];
+  const Staged& staged = *staged_from(cursor_.step(slot).peer);
+  const std::uint64_t start = progress.done;
+  const std::uint64_t end = std::min(limit, round_down(staged.arrived, setup_.binding.element_bytes));
+  while (progress.done < end) {
+    const Region::Stretch into = progress.target.from(progress.done);
+    const std::uint64_t bytes = std::min(into.bytes, end - progress.done);
+    const std::byte* data = staged.data.data() + progress.done;
+    if (cursor_.step(slot).mode == Mode::assign) std::memcpy(into.data, data, static_cast<std::size_t>(bytes));
+    else combine(into, data, bytes, counters);
+    progress.done += bytes;
+  }
+  return progress.done > start;
+}
+
+bool Execution::advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters) {
+  Progress& progress = progress_[slot];
+  const bool assign = cursor_.step(slot).mode == Mode::assign;
+  const std::uint64_t start = progress.done, end = std::min(limit, start + kCopyBytes);
+  while (progress.done < end) {
+    const Region::Stretch into = progress.target.from(progress.done), from = progress.source.from(progress.done);
+    std::uint64_t bytes = std::min({into.bytes, from.bytes, end - progress.done});
+    if (assign && into.data == from.data) bytes = std::min(into.bytes, from.bytes);  // in place: nothing to do, no hazard
+    else if (assign) std::memcpy(into.data, from.data, static_cast<std::size_t>(bytes));
+    else combine(into, from.data, bytes, counters);
+    progress.done += bytes;
+  }
+  const bool moved = progress.done > start || progress.bytes == 0;
+  if (progress.done == progress.bytes) cursor_.complete(slot);
+  return moved;
+}
+
+void Execution::combine(const Region::Stretch& into, const std::byte* from, std::uint64_t bytes, Counters& counters) {
+  const std::uint64_t count = bytes / setup_.binding.element_bytes;
+  kernels::combine(setup_.binding.work, setup_.binding.op, into.data, from, static_cast<std::size_t>(count));
+  counters.elements_reduced += count;
+}
+
+int Execution::waits_for() const {
+  int peer = -1;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    if (cursor_.step(slot).verb == Verb::local) return true;
+    peer = static_cast<int>(cursor_.step(slot).peer);
+    return cursor_.step(slot).verb != Verb::recv;  // an awaited message says more than a full stream
+  });
+  return peer;
+}
+
+std::string Execution::waits_in_words() const {
+  std::string words = "nothing";
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    const Step& step = cursor_.step(slot);
+    if (step.verb == Verb::local) return true;
+    const bool begun = begun_[slot] == cursor_.index(slot) + 1;
+    words = fmt::format("{} rank {}, step {}, {} of {} bytes done", step.verb == Verb::recv ? "recv from" : "send to",
+                        step.peer, cursor_.index(slot), begun ? progress_[slot].done : 0,
+                        setup_.binding.region(step.space, step.range()).bytes());
+    return step.verb != Verb::recv;
+  });
+  return words;
+}
+
+}  // namespace gradsync

@@ -1,0 +1,95 @@
+// One operation on its way: a cursor over a schedule, bound to memory, moved byte by byte over streams.
+//
+// Live steps advance together. A step may follow an earlier one that touches the same memory at a distance: its byte at
+// address x moves once every earlier conflicting step has passed x. So a chunk is forwarded while it is still being
+// reduced, and two ranks that exchange whole buffers in place (recursive doubling) need no second buffer.
+// If a send finds no room while nothing else moves, arrived messages are drained into staging, one for each peer, which is
+// the window that the proofs grant (verify/).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/binding.hpp"
+#include "engine/call.hpp"
+#include "gradsync/communicator.hpp"
+#include "schedule/cursor.hpp"
+#include "transport/transport.hpp"
+
+namespace gradsync {
+
+class Execution {
+ public:
+  struct Setup {
+    std::uint64_t epoch = 0;
+    std::uint64_t sequence = 0;
+    Channel channel = Channel::collective;
+    Call call;
+    std::shared_ptr<const Schedule> schedule;
+    Binding binding;
+    Aliasing aliasing = Aliasing::none;
+  };
+  explicit Execution(Setup setup);
+
+  // Moves what can move now; true if anything did. A failure is final.
+  Result<bool> advance(Transport& transport, Counters& counters);
+  // For a pass in which nothing moved: drains messages whose steps cannot take them yet, if a send waits for room.
+  Result<bool> stage(Transport& transport, Counters& counters);
+  // Looks at the first frame of every stream that is open to us, awaited or not: a peer that called something else is found
+  // even where this rank's schedule does not wait for it.
+  Status check_senders(Transport& transport);
+
+  bool finished() const { return cursor_.finished(); }
+  // The rank that the oldest live step waits for, -1 if it waits for none, and words for it: "recv from rank 2, step 7".
+  int waits_for() const;
+  std::string waits_in_words() const;
+
+  const Setup& setup() const { return setup_; }
+
+ private:
+  struct Progress {
+    Region target, source;       // source: local steps only
+    std::uint64_t bytes = 0;     // of the target
+    std::uint64_t done = 0;
+    std::uint64_t header_done = 0;  // bytes of the frame header sent or consumed
+    bool staged = false;            // the payload comes from staging_
+  };
+  struct Staged {
+    std::uint32_t peer = 0;
+    std::vector<std::byte> data;
+    std::uint64_t arrived = 0;
+  };
+
+  void begin(Cursor::Slot slot);
+  Result<bool> advance_step(Cursor::Slot slot, Transport& transport, Counters& counters);
+  Result<bool> advance_send(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  Result<bool> advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  Result<bool> take_from_stream(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
+  bool advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
+  std::uint64_t limit_of(Cursor::Slot slot) const;
+  void combine(const Region::Stretch& into, const std::byte* from, std::uint64_t bytes, Counters& counters);
+
+  Result<bool> take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport);
+  Status check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const;
+  Status with_context(Status status, Cursor::Slot slot) const;
+  bool send_waits() const;
+  Result<bool> stage_peer(std::uint32_t peer, std::uint64_t payload_bytes, Transport& transport, Counters& counters);
+  Staged* staged_from(std::uint32_t peer);
+
+  Setup setup_;
+  HeldSteps steps_;
+  Cursor cursor_;
+  FrameBytes header_;  // with payload_bytes to be filled in for each message
+  std::array<Progress, limits::lookahead_steps> progress_;
+  std::array<std::uint64_t, limits::lookahead_steps> begun_;  // step number + 1 that progress_ belongs to
+  std::vector<Staged> staging_;
+};
+
+// "all_reduce #42": how errors name an operation.
+std::string operation_name(const Call& call, std::uint64_t sequence);
+
+}  // namespace gradsync

@@ -1,0 +1,153 @@
+// The receiving side's care: frame headers, mismatches, and staging for messages that land before they can take effect.
+#include <algorithm>
+
+#include "engine/execution.hpp"
+
+namespace gradsync {
+namespace {
+
+bool same_call(Call mine, const Call& theirs) {
+  if (mine.collective == Collective::recv) mine.collective = Collective::send;
+  return mine == theirs;
+}
+
+}  // namespace
+
+// Consumes the next frame's header if it is there and as expected.
+Result<bool> Execution::take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport) {
+  const Peer peer{from, setup_.channel};
+  Result<std::span<const std::byte>> shown = transport.peek(peer, limits::frame_header_bytes);
+  if (!shown) return shown.status();
+  if (shown->size() < limits::frame_header_bytes) return false;
+  Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
+  if (!header) return header.status();
+  if (Status status = check_header(from, *header, payload_bytes); !status.ok()) return status;
+  transport.consume(peer, limits::frame_header_bytes);
+  return true;
+}
+
+Status Execution::check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const {
+  if (header.epoch != setup_.epoch)
+    return peer_failure(ErrorCode::protocol, static_cast<int>(from), "frame of communicator {:016x}, expected {:016x}",
+                        header.epoch, setup_.epoch);
+  if (header.sequence != setup_.sequence || !same_call(setup_.call, header.call))
+    return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
+                        "rank {} called {} #{} ({}), rank {} called {} #{} ({})", from,
+                        name_of(header.call.collective), header.sequence, describe(header.call), setup_.schedule->rank,
+                        name_of(setup_.call.collective), setup_.sequence, describe(setup_.call));
+  if (header.payload_bytes != payload_bytes)
+    return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
+                        "rank {} sent a message of {} bytes, rank {} expected {}", from, header.payload_bytes,
+                        setup_.schedule->rank, payload_bytes);
+  return {};
+}
+
+Status Execution::check_senders(Transport& transport) {
+  if (setup_.channel != Channel::collective) return {};
+  std::vector<std::uint32_t> senders;
+  transport.append_senders(setup_.channel, senders);
+  for (std::uint32_t from : senders) {
+    const bool mid_message = [&] {
+      bool inside = false;
+      cursor_.for_each_live([&](Cursor::Slot slot) {
+        const Step& step = cursor_.step(slot);
+        inside = step.verb == Verb::recv && step.peer == from && begun_[slot] == cursor_.index(slot) + 1 &&
+                 progress_[slot].header_done != 0;
+        return !inside;
+      });
+      return inside || staged_from(from) != nullptr;
+    }();
+    if (mid_message) continue;
+    Result<std::span<const std::byte>> shown = transport.peek({from, setup_.channel}, limits::frame_header_bytes);
+    if (!shown || shown->size() < limits::frame_header_bytes) continue;  // a broken stream counts when it is needed
+    Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
+    if (!header) return with_context(header.status(), 0);
+    if (header->sequence > setup_.sequence) continue;  // a peer that has finished here already
+    if (header->sequence == setup_.sequence && same_call(setup_.call, header->call)) continue;
+    Status status = check_header(from, *header, header->payload_bytes);
+    if (!status.ok()) {
+      status.message = fmt::format("{}: {}", operation_name(setup_.call, setup_.sequence), status.message);
+      return status;
+    }
+  }
+  return {};
+}
+
+Status Execution::with_context(Status status, Cursor::Slot slot) const {
+  const std::string operation = operation_name(setup_.call, setup_.sequence);
+  if (status.code == ErrorCode::mismatch) {
+    status.message = fmt::format("{}: {}", operation, status.message);
+    return status;
+  }
+  const Step& step = cursor_.step(slot);
+  if (status.peer < 0 && step.verb != Verb::local) status.peer = static_cast<int>(step.peer);
+  status.message = fmt::format("{} rank {} step {}: {} ({})", step.verb == Verb::recv ? "recv from" : "send to",
+                               step.peer, cursor_.index(slot), status.message, operation);
+  return status;
+}
+
+bool Execution::send_waits() const {
+  bool waits = false;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    waits = cursor_.step(slot).verb == Verb::send;
+    return !waits;
+  });
+  return waits;
+}
+
+Execution::Staged* Execution::staged_from(std::uint32_t peer) {
+  const auto it = std::find_if(staging_.begin(), staging_.end(), [&](const Staged& s) { return s.peer == peer; });
+  return it == staging_.end() ? nullptr : &*it;
+}
+
+// Every peer that we still have to receive from gets one message staged: the one of its next recv step, live or not.
+Result<bool> Execution::stage(Transport& transport, Counters& counters) {
+  if (!send_waits()) return false;
+  bool moved = false;
+  std::vector<std::uint32_t> senders, seen;
+  transport.append_senders(setup_.channel, senders);
+  std::uint64_t first_live = setup_.schedule->steps.size();
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    first_live = std::min(first_live, cursor_.index(slot));
+    const Progress& p = progress_[slot];
+    // A message that goes straight to its place is not staged.
+    if (cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 && p.header_done != 0 && !p.staged)
+      seen.push_back(cursor_.step(slot).peer);
+    return true;
+  });
+  const auto has = [](const std::vector<std::uint32_t>& list, std::uint32_t rank) {
+    return std::find(list.begin(), list.end(), rank) != list.end();
+  };
+  for (std::uint64_t i = first_live; i < setup_.schedule->steps.size() && seen.size() < senders.size(); ++i) {
+    const Step& step = setup_.schedule->steps[static_cast<std::size_t>(i)];
+    if (step.verb != Verb::recv || has(seen, step.peer) || !has(senders, step.peer)) continue;
+    if (cursor_.is_done(i)) continue;
+    seen.push_back(step.peer);
+    Result<bool> staged = stage_peer(step.peer, setup_.binding.region(step.space, step.range()).bytes(), transport, counters);
+    if (!staged) return staged;
+    moved = moved || *staged;
+  }
+  return moved;
+}
+
+Result<bool> Execution::stage_peer(std::uint32_t peer, std::uint64_t payload_bytes, Transport& transport,
+                                   Counters& counters) {
+  Staged* staged = staged_from(peer);
+  if (!staged) {
+    Result<bool> taken = take_header(peer, payload_bytes, transport);
+    if (!taken || !*taken) return taken;
+    staging_.push_back({peer, std::vector<std::byte>(static_cast<std::size_t>(payload_bytes)), 0});
+    staged = &staging_.back();
+    std::uint64_t total = 0;
+    for (const Staged& s : staging_) total += s.data.size();
+    counters.staging_bytes_peak = std::max(counters.staging_bytes_peak, total);
+  }
+  const std::span<std::byte> rest = std::span(staged->data).subspan(static_cast<std::size_t>(staged->arrived));
+  if (rest.empty()) return false;
+  Result<std::size_t> got = transport.receive({peer, setup_.channel}, rest);
+  if (!got) return got.status();
+  staged->arrived += *got;
+  return *got > 0;
+}
+
+}  // namespace gradsync

@@ -1,0 +1,81 @@
+// An operation as the engine holds it: an execution between a prologue (widening) and an epilogue (rounding, division).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "engine/execution.hpp"
+
+namespace gradsync {
+
+// What becomes of an operation; shared with whoever waits. Written once by the engine's thread.
+class Completion {
+ public:
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // Valid once done.
+  const Status& status() const { return status_; }
+  void finish(Status status) {
+    status_ = std::move(status);
+    done_.store(true, std::memory_order_release);
+  }
+
+ private:
+  Status status_;
+  std::atomic<bool> done_{false};
+};
+
+// Everything that a caller decided: filled by comm/, run by the engine.
+struct Request {
+  std::uint64_t sequence = 0;
+  Channel channel = Channel::collective;
+  Call call;
+  std::shared_ptr<const Schedule> schedule;
+  const void* input = nullptr;   // the caller's memory, borrowed until done
+  void* output = nullptr;
+  Layout input_layout, output_layout;  // of the whole message; equal except for all_to_all
+  Deadline deadline = Deadline::after(Nanoseconds{0});
+  std::uint64_t contributions = 1;     // avg divides by it
+};
+
+// Memory of one communicator's operations that is kept from one to the next.
+class ScratchPool {
+ public:
+  // At least `bytes`, 64-byte aligned, content undefined; throws nothing, null if there is no memory.
+  std::shared_ptr<std::byte> take(std::size_t bytes);
+
+ private:
+  std::shared_ptr<std::byte> kept_;
+  std::size_t kept_bytes_ = 0;
+};
+
+class Operation {
+ public:
+  Operation(Request request, std::uint64_t epoch, std::shared_ptr<Completion> completion);
+
+  // Allocates and widens; fails with out_of_memory. Called once, when the operation's turn has come.
+  Status start(ScratchPool& pool);
+  bool started() const { return execution_.has_value(); }
+  Execution& execution() { return *execution_; }
+  const Execution& execution() const { return *execution_; }
+  // After the last step: rounds, divides, and leaves the result in the caller's output.
+  void complete();
+  void fail(Status status) { completion_->finish(std::move(status)); }
+
+  const Request& request() const { return request_; }
+  std::string name() const { return operation_name(request_.call, request_.sequence); }
+
+ private:
+  bool reduces() const;
+  bool widens() const;
+
+  Request request_;
+  std::uint64_t epoch_;
+  std::shared_ptr<Completion> completion_;
+  kernels::Work work_;
+  std::shared_ptr<std::byte> scratch_, wide_input_, wide_output_;
+  std::optional<Execution> execution_;
+};
+
+}  // namespace gradsync
