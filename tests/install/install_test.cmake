@@ -1,8 +1,8 @@
 # BUILD, SOURCE, GENERATOR, COMPILER: see CMakeLists.txt.
 cmake_minimum_required(VERSION 3.25)
-set(prefix ${BUILD}/install_test/prefix)
-set(consumer ${BUILD}/install_test/consumer)
-file(REMOVE_RECURSE ${BUILD}/install_test)
+set(work ${BUILD}/install_test)
+set(prefix ${work}/prefix)
+file(REMOVE_RECURSE ${work})
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 120)
@@ -14,35 +14,40 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# The first C++ block of the README, as a reader copies it.
-function(copy_program_of_readme into)
+# The README's first block of that language, as a reader copies it.
+function(copy_block_of_readme language into)
   file(READ ${SOURCE}/README.md text)
-  string(FIND "${text}" "```cpp\n" start)
+  string(FIND "${text}" "```${language}\n" start)
   if(start EQUAL -1)
-    message(FATAL_ERROR "README.md shows no C++ program")
+    message(FATAL_ERROR "README.md shows no block of ${language}")
   endif()
-  math(EXPR start "${start} + 7")
+  string(LENGTH "```${language}\n" fence)
+  math(EXPR start "${start} + ${fence}")
   string(SUBSTRING "${text}" ${start} -1 text)
   string(FIND "${text}" "```" length)
   string(SUBSTRING "${text}" 0 ${length} text)
   file(WRITE ${into} "${text}")
 endfunction()
 
+# CMAKE_PREFIX_PATH is all that a project is told.
+function(build_project folder)
+  run(${CMAKE_COMMAND} -S ${folder} -B ${folder}/build -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
+    -D CMAKE_PREFIX_PATH=${prefix})
+  run(${CMAKE_COMMAND} --build ${folder}/build)
+endfunction()
+
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-file(COPY ${CMAKE_CURRENT_LIST_DIR}/consumer/ DESTINATION ${consumer})
-set(readme OFF)
-if(EXISTS ${SOURCE}/src/comm/communicator.cpp)
-  set(readme ON)
-  copy_program_of_readme(${consumer}/readme.cpp)
-endif()
-# CMAKE_PREFIX_PATH is all that the consumer is told.
-run(${CMAKE_COMMAND} -S ${consumer} -B ${consumer}/build -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
-  -D CMAKE_PREFIX_PATH=${prefix} -D README=${readme})
-run(${CMAKE_COMMAND} --build ${consumer}/build)
-run(${consumer}/build/names)
-if(readme AND EXISTS ${prefix}/bin/gradsync)
-  run(${prefix}/bin/gradsync run -n 4 --timeout 60 -- ${consumer}/build/readme)
-  if(NOT output MATCHES "rank 3 of 4")
+
+file(COPY ${CMAKE_CURRENT_LIST_DIR}/consumer/ DESTINATION ${work}/consumer)
+build_project(${work}/consumer)
+run(${work}/consumer/build/names)
+
+if(EXISTS ${SOURCE}/src/comm/communicator.cpp AND EXISTS ${prefix}/bin/gradsync)
+  copy_block_of_readme(cpp ${work}/readme/program.cpp)
+  copy_block_of_readme(cmake ${work}/readme/CMakeLists.txt)
+  build_project(${work}/readme)
+  run(${prefix}/bin/gradsync run -n 4 --timeout 60 -- ${work}/readme/build/program)
+  if(NOT output MATCHES "rank 3 of 4: 1.5")
     message(FATAL_ERROR "the README's program did not print what the README says")
   endif()
 endif()
