@@ -33,7 +33,7 @@ MUTEX_ALLOWED = {
 CODE = (".cpp", ".hpp", ".h", ".cc")
 TEXT = CODE + (".md", ".txt", ".cmake", ".in", ".json", ".py", ".sh", ".map", ".yml")
 PLAIN_NAMES = {"Makefile", "setup", "run", "lint", "format", "sanitize", "tidy"}
-SKIPPED = re.compile(r"^(\.git|\.cache|build.*|out|__pycache__)$")
+SKIPPED = re.compile(r"^(\.git|\.cache|build(-.*)?|out|__pycache__)$")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 MUTEX = re.compile(r"\b(std::)?(\w*mutex\w*|scoped_lock|lock_guard|unique_lock|condition_variable\w*)\b")
@@ -109,7 +109,8 @@ def check_code(path, lines, code):
     for number, line in enumerate(lines, 1):
         if NOW.search(line):
             yield number, "a TODO that was to be done now"
-    if path.endswith(".hpp") and "#pragma once" not in (line.strip() for line in lines):
+    # A Highway *_inl.hpp is meant to be included once an instruction set.
+    if path.endswith(".hpp") and not path.endswith("_inl.hpp") and "#pragma once" not in (line.strip() for line in lines):
         yield 1, "header without #pragma once"
 
 
