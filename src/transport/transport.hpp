@@ -34,11 +34,13 @@ class Transport {
   virtual TransportKind kind() const = 0;
 
   // Takes bytes of the pieces, in order, as many as fit now (0: none) and returns their number. Taken bytes are copied:
-  // the caller may change them at once.
+  // the caller may change them at once. Bytes that were not taken must be the first of the next send to this peer,
+  // unchanged: some of them may be on their way already (tcp with several lanes).
   virtual Result<std::size_t> send(Peer to, std::span<const std::span<const std::byte>> pieces) = 0;
 
   // The bytes that have arrived and are not consumed, as far as they lie contiguously. If fewer than `at_least` are shown
-  // (at_least <= 64), no more have arrived. The span is valid until the next call for this peer.
+  // (at_least <= 64), no more have arrived. The span is valid until the next call for this peer. Once the stream broke,
+  // what had arrived is still shown while it is `at_least` (or 1) bytes; then peer_lost.
   virtual Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) = 0;
   // Drops the first `count` bytes of what peek shows.
   virtual void consume(Peer from, std::size_t count) = 0;

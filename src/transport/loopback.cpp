@@ -1,0 +1,260 @@
+#include "transport/loopback.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "transport/mapping.hpp"
+#include "transport/peer_table.hpp"
+#include "transport/ring.hpp"
+
+namespace gradsync {
+namespace {
+
+struct Stream {
+  std::uint32_t from = 0;
+  Channel channel = Channel::collective;
+  Mapping memory;
+};
+
+// What the others see of a rank. The flags are written seldom and read at every send.
+struct alignas(64) Place {
+  std::atomic<bool> asleep{false}, gone{false}, taken{false};
+  std::atomic<std::uint64_t> opened{0};  // streams ever opened to this rank
+  Descriptor event;                      // set while `taken`, before any peer may see `asleep`
+  alignas(64) std::mutex mutex;          // of `arrived`
+  std::vector<std::shared_ptr<Stream>> arrived;  // opened by a sender, not yet fetched by the rank
+};
+
+}  // namespace
+
+class LoopbackFabric {
+ public:
+  LoopbackFabric(std::uint32_t size_, std::size_t ring_bytes_) : size(size_), ring_bytes(ring_bytes_), places(size_) {}
+
+  void wake(std::uint32_t rank) {
+    Place& place = places[rank];
+    if (!place.asleep.load(std::memory_order_seq_cst) || !place.asleep.exchange(false)) return;
+    const std::uint64_t one = 1;
+    // Cannot fail: the counter cannot overflow as the rank clears it each time it wakes.
+    [[maybe_unused]] const auto written = ::write(place.event.get(), &one, sizeof one);
+  }
+
+  const std::uint32_t size;
+  const std::size_t ring_bytes;
+  std::vector<Place> places;
+  std::atomic<std::uint64_t> departed{0};  // ranks whose transport was destroyed
+};
+
+namespace {
+
+class Loopback final : public Transport {
+ public:
+  Loopback(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank)
+      : fabric_(std::move(fabric)), rank_(rank), place_(fabric_->places[rank]), outgoing_(fabric_->size), incoming_(fabric_->size) {}
+  ~Loopback() override;
+
+  TransportKind kind() const override { return TransportKind::loopback; }
+  Result<std::size_t> send(Peer to, Pieces pieces) override;
+  Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) override;
+  void consume(Peer from, std::size_t count) override;
+  Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
+  int descriptor() const override { return place_.event.get(); }
+  bool arm() override;
+  void disarm() override;
+  std::string describe(std::uint32_t rank) const override { return fmt::format("rank {} (loopback)", rank); }
+
+ private:
+  struct Outgoing {
+    std::shared_ptr<Stream> stream;
+    RingWriter ring;
+    std::uint32_t to = 0;
+    bool wants_room = false;  // the last send did not take everything
+  };
+  struct Incoming {
+    std::shared_ptr<Stream> stream;
+    RingReader ring;
+  };
+
+  Result<Outgoing*> open(Peer to);
+  Incoming* find(Peer from);  // nullptr: the peer has not opened the stream yet
+  void fetch_arrived();
+  Status lost(const char* what, std::uint32_t peer) const {
+    return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer), "{} rank {} (loopback): its transport was destroyed",
+                        what, peer);
+  }
+  bool gone(std::uint32_t peer) const { return fabric_->places[peer].gone.load(std::memory_order_acquire); }
+
+  std::shared_ptr<LoopbackFabric> fabric_;
+  std::uint32_t rank_;
+  Place& place_;
+  PeerTable<std::unique_ptr<Outgoing>> outgoing_;
+  PeerTable<std::unique_ptr<Incoming>> incoming_;
+  std::vector<Outgoing*> outgoing_open_;
+  std::vector<Incoming*> incoming_open_;
+  std::uint64_t opened_fetched_ = 0, opened_looked_ = 0, departed_looked_ = 0;
+};
+
+Loopback::~Loopback() {
+  place_.gone.store(true, std::memory_order_seq_cst);
+  place_.asleep.store(false, std::memory_order_seq_cst);
+  fabric_->departed.fetch_add(1, std::memory_order_seq_cst);
+  for (std::uint32_t peer = 0; peer < fabric_->size; ++peer)
+    if (peer != rank_) fabric_->wake(peer);
+  const std::lock_guard lock(place_.mutex);
+  place_.arrived.clear();
+}
+
+Result<Loopback::Outgoing*> Loopback::open(Peer to) {
+  auto memory = Mapping::anonymous(kRingHeaderBytes + fabric_->ring_bytes);
+  if (!memory.ok()) return memory.status();
+  auto& slot = outgoing_[to] = std::make_unique<Outgoing>();
+  slot->stream = std::make_shared<Stream>(Stream{rank_, to.channel, std::move(*memory)});
+  slot->ring = RingWriter(slot->stream->memory.bytes());
+  slot->to = to.rank;
+  outgoing_open_.push_back(slot.get());
+  Place& place = fabric_->places[to.rank];
+  const std::lock_guard lock(place.mutex);
+  place.arrived.push_back(slot->stream);
+  place.opened.fetch_add(1, std::memory_order_seq_cst);
+  return slot.get();
+}
+
+Result<std::size_t> Loopback::send(Peer to, Pieces pieces) {
+  auto* const slot = outgoing_.find(to);
+  Outgoing* stream = slot ? slot->get() : nullptr;
+  if (gone(to.rank)) return lost("send to", to.rank);
+  if (!stream) {
+    auto opened = open(to);
+    if (!opened.ok()) return opened.status();
+    stream = *opened;
+  }
+  PieceCursor from(pieces);
+  std::size_t taken = 0;
+  while (from.left() > 0) {
+    auto written = stream->ring.write(from);
+    if (!written.ok()) return written.status();
+    if (*written == 0) break;
+    taken += *written;
+    fabric_->wake(to.rank);
+  }
+  stream->wants_room = from.left() > 0;
+  return taken;
+}
+
+void Loopback::fetch_arrived() {
+  const std::lock_guard lock(place_.mutex);
+  opened_fetched_ = place_.opened.load(std::memory_order_relaxed);
+  for (auto& stream : place_.arrived) {
+    auto ring = RingReader::attach(stream->memory.bytes());
+    GRADSYNC_CHECK(ring.ok());
+    auto& slot = incoming_[Peer{stream->from, stream->channel}];
+    slot = std::make_unique<Incoming>(Incoming{std::move(stream), std::move(*ring)});
+    incoming_open_.push_back(slot.get());
+  }
+  place_.arrived.clear();
+}
+
+Loopback::Incoming* Loopback::find(Peer from) {
+  auto* slot = incoming_.find(from);
+  if (slot && *slot) return slot->get();
+  if (place_.opened.load(std::memory_order_acquire) == opened_fetched_) return nullptr;
+  fetch_arrived();
+  slot = incoming_.find(from);
+  return slot ? slot->get() : nullptr;
+}
+
+Result<std::span<const std::byte>> Loopback::peek(Peer from, std::size_t at_least) {
+  const bool sender_gone = gone(from.rank);  // looked at first: what was sent before is then visible
+  Incoming* const stream = find(from);
+  if (!stream) {
+    if (sender_gone) return lost("receive from", from.rank);
+    return std::span<const std::byte>();
+  }
+  auto shown = stream->ring.peek(at_least);
+  if (sender_gone && shown.ok() && shown->size() < std::max<std::size_t>(at_least, 1)) return lost("receive from", from.rank);
+  return shown;
+}
+
+void Loopback::consume(Peer from, std::size_t count) {
+  if (count == 0) return;
+  Incoming* const stream = find(from);
+  GRADSYNC_CHECK(stream != nullptr);
+  stream->ring.consume(count);
+  if (stream->ring.take_writer_asleep()) fabric_->wake(from.rank);
+}
+
+Result<std::size_t> Loopback::receive(Peer from, std::span<std::byte> into) {
+  const bool sender_gone = gone(from.rank);
+  Incoming* const stream = find(from);
+  if (!stream) {
+    if (sender_gone && !into.empty()) return lost("receive from", from.rank);
+    return std::size_t{0};
+  }
+  std::size_t moved = 0;
+  // One step at a time, so that a sleeping sender starts again early.
+  while (moved < into.size()) {
+    auto step = stream->ring.read(into.subspan(moved, std::min(into.size() - moved, kRingPublishBytes)));
+    if (!step.ok()) return step.status();
+    if (*step == 0) break;
+    moved += *step;
+    if (stream->ring.take_writer_asleep()) fabric_->wake(from.rank);
+  }
+  if (moved == 0 && sender_gone && !into.empty()) return lost("receive from", from.rank);
+  return moved;
+}
+
+void Loopback::append_senders(Channel channel, std::vector<std::uint32_t>& out) const {
+  for (const Incoming* incoming : incoming_open_)
+    if (incoming->stream->channel == channel) out.push_back(incoming->stream->from);
+  if (place_.opened.load(std::memory_order_acquire) == opened_fetched_) return;
+  const std::lock_guard lock(place_.mutex);
+  for (const auto& stream : place_.arrived)
+    if (stream->channel == channel) out.push_back(stream->from);
+}
+
+bool Loopback::arm() {
+  place_.asleep.store(true, std::memory_order_seq_cst);
+  bool changed = false;
+  const auto look = [&](std::uint64_t now, std::uint64_t& looked) { changed |= std::exchange(looked, now) != now; };
+  look(place_.opened.load(std::memory_order_seq_cst), opened_looked_);
+  look(fabric_->departed.load(std::memory_order_seq_cst), departed_looked_);
+  if (opened_looked_ != opened_fetched_) fetch_arrived();
+  for (Incoming* stream : incoming_open_) changed |= stream->ring.bytes_changed();
+  for (Outgoing* stream : outgoing_open_) {
+    stream->ring.set_asleep(stream->wants_room);
+    if (stream->wants_room) changed |= stream->ring.room_changed();
+  }
+  return !changed;
+}
+
+void Loopback::disarm() {
+  place_.asleep.store(false, std::memory_order_seq_cst);
+  std::uint64_t count;
+  // Always read: a waker that saw `asleep` may write late, and what it wrote would wake every later sleep at once.
+  [[maybe_unused]] const auto got = ::read(place_.event.get(), &count, sizeof count);
+}
+
+}  // namespace
+
+std::shared_ptr<LoopbackFabric> make_loopback_fabric(std::uint32_t size, std::size_t ring_bytes) {
+  GRADSYNC_CHECK(size > 0 && ring_capacity_valid(ring_bytes));
+  return std::make_shared<LoopbackFabric>(size, ring_bytes);
+}
+
+std::unique_ptr<Transport> loopback_transport(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank) {
+  GRADSYNC_CHECK(fabric && rank < fabric->size);
+  Place& place = fabric->places[rank];
+  GRADSYNC_CHECK(!place.taken.exchange(true));
+  place.event.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!place.event) throw Error(failure(ErrorCode::unavailable, "rank {}: no eventfd: {}", rank, errno_text(errno)));
+  return std::make_unique<Loopback>(std::move(fabric), rank);
+}
+
+}  // namespace gradsync

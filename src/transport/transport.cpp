@@ -1,0 +1,24 @@
+#include "transport/transport.hpp"
+
+#include <cstring>
+
+namespace gradsync {
+
+Result<std::size_t> Transport::receive(Peer from, std::span<std::byte> into) {
+  std::size_t moved = 0;
+  while (moved < into.size()) {
+    auto shown = peek(from, 1);
+    if (!shown.ok()) {
+      if (moved > 0) break;  // what was moved counts; the failure is reported next time
+      return shown.status();
+    }
+    if (shown->empty()) break;
+    const std::size_t count = std::min(shown->size(), into.size() - moved);
+    std::memcpy(into.data() + moved, shown->data(), count);
+    consume(from, count);
+    moved += count;
+  }
+  return moved;
+}
+
+}  // namespace gradsync
