@@ -12,7 +12,6 @@ std::uint32_t one_chunk(const Recipe&) { return 1; }
 std::uint32_t chunk_a_rank(const Recipe& recipe) { return recipe.world; }
 std::uint32_t chunk_a_segment(const Recipe& recipe) { return recipe.segments; }
 std::uint32_t no_scratch(const Recipe&, std::uint32_t) { return 0; }
-std::uint32_t one_scratch(const Recipe&, std::uint32_t) { return 1; }
 std::uint32_t scratch_from_third_rank(const Recipe&, std::uint32_t rank) { return rank >= 2 ? 1 : 0; }
 
 namespace {
@@ -28,21 +27,44 @@ struct Line {
   Generator generator;
 };
 
-constexpr CatalogueEntry entry(Collective collective, Algorithm algorithm) { return {collective, algorithm, false, false}; }
-constexpr CatalogueEntry log_step(Collective collective, Algorithm algorithm) { return {collective, algorithm, false, true}; }
+constexpr CatalogueEntry entry(Collective collective, Algorithm algorithm) {
+  return {collective, algorithm, false, false};
+}
+constexpr CatalogueEntry log_step(Collective collective, Algorithm algorithm) {
+  return {collective, algorithm, false, true};
+}
+constexpr CatalogueEntry pipeline(Collective collective, Algorithm algorithm) {
+  return {collective, algorithm, true, true};
+}
 
 using enum Collective;
 using A = Algorithm;
 
 constexpr Line kLines[] = {
+    {entry(all_reduce, A::flat), {one_chunk, no_scratch, flat_all_reduce}},
     {entry(all_reduce, A::ring), {chunk_a_rank, no_scratch, ring_all_reduce}},
     {log_step(all_reduce, A::recursive_doubling), {one_chunk, no_scratch, recursive_doubling_all_reduce}},
+    {log_step(all_reduce, A::halving_doubling), {halving_doubling_chunks, no_scratch, halving_doubling_all_reduce}},
+    {log_step(all_reduce, A::circulant), {chunk_a_rank, no_scratch, circulant_all_reduce}},
     {entry(all_reduce, A::one_shot), {one_chunk, scratch_from_third_rank, one_shot_all_reduce}},
     {entry(all_reduce, A::two_shot), {chunk_a_rank, scratch_from_third_rank, two_shot_all_reduce}},
+    {pipeline(all_reduce, A::tree), {chunk_a_segment, no_scratch, tree_all_reduce}},
+    {pipeline(all_reduce, A::double_tree), {double_tree_chunks, no_scratch, double_tree_all_reduce}},
+    {entry(all_reduce, A::hierarchical), {hierarchical_chunks, hierarchical_scratch, hierarchical_all_reduce}},
     {entry(reduce_scatter, A::ring), {chunk_a_rank, ring_reduce_scatter_scratch, ring_reduce_scatter_alone}},
+    {log_step(reduce_scatter, A::circulant), {chunk_a_rank, ring_reduce_scatter_scratch, circulant_reduce_scatter_alone}},
     {entry(reduce_scatter, A::direct), {chunk_a_rank, scratch_from_third_rank, direct_reduce_scatter_alone}},
     {entry(all_gather, A::ring), {chunk_a_rank, no_scratch, ring_all_gather_alone}},
+    {log_step(all_gather, A::circulant), {chunk_a_rank, no_scratch, circulant_all_gather_alone}},
     {entry(all_gather, A::direct), {chunk_a_rank, no_scratch, direct_all_gather_alone}},
+    {entry(broadcast, A::flat), {one_chunk, no_scratch, flat_broadcast}},
+    {pipeline(broadcast, A::tree), {chunk_a_segment, no_scratch, tree_broadcast}},
+    {entry(reduce, A::flat), {one_chunk, flat_reduce_scratch, flat_reduce}},
+    {pipeline(reduce, A::tree), {chunk_a_segment, tree_scratch, tree_reduce}},
+    {entry(gather, A::flat), {chunk_a_rank, no_scratch, flat_gather}},
+    {log_step(gather, A::tree), {chunk_a_rank, tree_scratch, tree_gather}},
+    {entry(scatter, A::flat), {chunk_a_rank, no_scratch, flat_scatter}},
+    {log_step(scatter, A::tree), {chunk_a_rank, tree_scratch, tree_scatter}},
     {entry(all_to_all, A::direct), {chunk_a_rank, no_scratch, direct_all_to_all}},
     {log_step(barrier, A::recursive_doubling), {one_chunk, no_scratch, recursive_doubling_all_reduce}},
     {entry(send, A::direct), {one_chunk, no_scratch, direct_send}},
@@ -74,12 +96,13 @@ bool has_root(Collective collective) {
 
 // The windows of input and output, from the meaning of the collective alone.
 Shape frame_of(const Recipe& recipe, std::uint32_t rank, std::uint32_t chunks) {
-  const Window whole{0, chunks}, none{0, 0};
-  const std::uint32_t segments = chunks / recipe.world;
-  const Window block{rank * segments, segments};
+  const std::uint32_t block_chunks = chunks / recipe.world;
+  const Window whole{0, chunks}, none{0, 0}, block{rank * block_chunks, block_chunks};
   const bool at_root = rank == recipe.root;
   switch (recipe.collective) {
-    case all_reduce: case all_to_all: case barrier: return {chunks, whole, whole, 0};
+    case all_reduce:
+    case all_to_all:
+    case barrier: return {chunks, whole, whole, 0};
     case reduce_scatter: return {chunks, whole, block, 0};
     case all_gather: return {chunks, block, whole, 0};
     case broadcast: return {chunks, at_root ? whole : none, whole, 0};

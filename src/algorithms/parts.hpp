@@ -34,15 +34,20 @@ inline void bring(Emit& out, Places places, Range range) {
 constexpr std::uint32_t log2_ceil(std::uint32_t n) { return n <= 1 ? 0 : 32u - static_cast<std::uint32_t>(__builtin_clz(n - 1)); }
 constexpr std::uint32_t power_of_two_floor(std::uint32_t n) { return 1u << (31 - __builtin_clz(n)); }
 
+// Whether `all` is a whole cycle of its space, so that a range past its end wraps and stays one message, or only a stretch
+// of it, so that such a range is sent as two.
+enum class Wrap : std::uint8_t { whole, split };
+
 // Reduce-scatters: `all` is cut into team.size() equal parts and the sum of part team.me() ends in `mine` (which is that
 // part of `places.work` unless the caller wants it elsewhere). Other parts of `places.work` are left with garbage.
 Range ring_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine);
-Range circulant_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine);
+Range circulant_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine,
+                               Wrap wrap = Wrap::whole);
 Range direct_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine);
 
 // All-gathers: each member's part of `all` lies in its output; afterwards everyone's do.
 void ring_all_gather(Emit& out, const Team& team, Range all);
-void circulant_all_gather(Emit& out, const Team& team, Range all);
+void circulant_all_gather(Emit& out, const Team& team, Range all, Wrap wrap = Wrap::whole);
 void direct_all_gather(Emit& out, const Team& team, Range all);
 
 // The contributions of a team in the order of its positions, ((x0 + x1) + x2) + …, into `into`; every other member sends
