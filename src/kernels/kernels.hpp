@@ -2,6 +2,11 @@
 //
 // Combining is commutative to the bit: combine(a, b) and combine(b, a) leave equal bits, because every NaN that comes out
 // is the canonical quiet NaN (sign clear, only the top mantissa bit set). min and max propagate NaN, and -0 < +0.
+// Results do not depend on the caller's floating-point environment: rounding is to nearest even and subnormals count,
+// whatever the thread's mode bits (FTZ, DAZ, rounding, traps) say. Every instruction set yields the same bits.
+//
+// In booleans any nonzero byte is true; every combine, and finish, leaves 0 or 1.
+// Asking for a pair that is not `defined`, or a conversion that no reduction needs, is a bug and aborts.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +26,23 @@ enum class Work : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64
 Work work_of(DType dtype, ReduceOp op);
 std::size_t size_of(Work work);
 Work same_as(DType dtype);  // the Work of that very representation
+bool defined(Work work, ReduceOp op);  // whether some supported (dtype, op) accumulates in `work`
 
 // into[i] = into[i] op from[i], i < count. `avg` combines as sum. No overlap unless into == from. Any alignment.
 void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count);
 
 // into[i] = from[0][i] op from[1][i] op … in that order, in one pass; from.size() >= 1. `into` may be any from[k]
-// (same address) but not overlap otherwise. Bits are those of repeated combine.
+// (same address) but not overlap otherwise. Bits are those of repeated combine; one input is copied.
 void combine_many(Work work, ReduceOp op, void* into, std::span<const void* const> from, std::size_t count);
 
-// Widens elements of `dtype` into `work` (exact). Requires work == work_of(dtype, some op).
+// Widens elements of `dtype` into `work` (exact; a NaN of f16 or bf16 becomes the canonical one). Requires
+// work == work_of(dtype, some op).
 void widen(DType dtype, Work work, void* into, const void* from, std::size_t count);
 
 // The end of a reduction: into[i] = from[i] for every op but avg, from[i] / contributions for avg, then narrowed to dtype:
 // floats round once to nearest even (f16: 40000 stays 40000, subnormals survive); integers divide truncating toward zero.
-// `into` == `from` is allowed when the sizes are equal. contributions >= 1.
+// `into` == `from` is allowed when the sizes are equal. contributions >= 1. The one rounding of avg is exact for up to
+// 2^24 contributions (f64: 2^53); above, the number of contributions is itself rounded to f32 (f64) first.
 void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, void* into, const void* from,
             std::size_t count);
 
