@@ -5,6 +5,10 @@ TEST_SECONDS ?= 1500# bound on the whole of a ctest run
 PREFIX ?= /usr/local
 BENCH_ARGS ?= all_reduce -n 2 --bytes 4,1K,64K,1M,25M
 
+# Objects are found again in another clone.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
 .DEFAULT_GOAL := build
 .PHONY: build test lint format tidy bench install asan tsan clang clean help setup
 
