@@ -262,20 +262,5 @@ TEST(Catalogue, SaysWhatIsWrongWithARecipe) {
             "unknown collective 99, known are " + known_collectives());
 }
 
-TEST(GeneratedSteps, AreTheScheduleWhateverTheWindow) {
-  for (const CatalogueEntry& entry : catalogue())
-    for (std::uint32_t window : {1u, 3u, 1024u}) {
-      const Recipe recipe{entry.collective, entry.algorithm, 7, 2, entry.pipelines ? 5u : 1u, {}};
-      const Schedule schedule = make_schedule(recipe, 5);
-      GeneratedSteps source(recipe, 5, window);
-      std::vector<Step> steps;
-      for (auto some = source.window(0); !some.empty(); some = source.window(steps.size())) {
-        ASSERT_LE(some.size(), window);
-        steps.insert(steps.end(), some.begin(), some.end());
-      }
-      EXPECT_EQ(steps, schedule.steps) << name_of(entry.collective) << ' ' << name_of(entry.algorithm);
-    }
-}
-
 }  // namespace
 }  // namespace gradsync
