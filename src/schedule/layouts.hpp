@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "schedule/layout.hpp"
@@ -40,6 +41,19 @@ struct Layouts {
   Layouts(const Layout& input, const Layout& output) : spaces{input, output, output} {}
   const Layout& of(Space space) const { return spaces[static_cast<std::size_t>(space)]; }
 };
+
+// The layouts of each rank.
+using LayoutsOf = std::function<Layouts(const Recipe&, const Shape&, std::uint32_t rank)>;
+// One element a chunk.
+inline Layouts one_element_a_chunk(const Recipe&, const Shape& shape, std::uint32_t) {
+  return Layouts(Layout::even(shape.chunks, shape.chunks == 0 ? 1 : shape.chunks));
+}
+// Those of a call with `count` elements (of the message, or of a block).
+inline LayoutsOf layouts_of_count(std::uint64_t count) {
+  return [count](const Recipe& recipe, const Shape& shape, std::uint32_t) {
+    return Layouts(layout_for(recipe, shape, count));
+  };
+}
 
 // Visits the stretches (at most two) of a cyclic range of a space that has it: Visit(first chunk of the space, count).
 template <class Visit>

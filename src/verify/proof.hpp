@@ -15,7 +15,8 @@
 
 #include "base/status.hpp"
 #include "schedule/cursor.hpp"
-#include "verify/world.hpp"
+#include "schedule/layouts.hpp"
+#include "algorithms/world.hpp"
 
 namespace gradsync {
 
@@ -44,7 +45,7 @@ struct ProveOptions {
   // automatic: sets of contributions up to limits::proof_sets_ranks_max ranks, fingerprints above. A fingerprint is a sum
   // of random numbers below 2^61 - 1, one a contribution: a wrong multiset passes with probability below 2^-60 a chunk.
   ProofDomain domain = ProofDomain::automatic;
-  LayoutsOf layouts = default_layouts;
+  LayoutsOf layouts = one_element_a_chunk;
 };
 
 // `status` is the first violation in the order of the walk: "rank 2 step 5 (recv 4 from rank 1): …".

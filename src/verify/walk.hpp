@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "schedule/cursor.hpp"
-#include "verify/channels.hpp"
+#include "schedule/channels.hpp"
 #include "verify/check_step.hpp"
 #include "verify/demand.hpp"
 #include "verify/proof.hpp"

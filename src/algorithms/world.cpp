@@ -1,4 +1,4 @@
-#include "verify/world.hpp"
+#include "algorithms/world.hpp"
 
 namespace gradsync {
 namespace {
@@ -36,16 +36,6 @@ std::vector<Schedule> hold(const World& world) {
       steps.insert(steps.end(), window.begin(), window.end());
   }
   return schedules;
-}
-
-Layouts default_layouts(const Recipe&, const Shape& shape, std::uint32_t) {
-  return Layouts(Layout::even(shape.chunks, shape.chunks == 0 ? 1 : shape.chunks));
-}
-
-LayoutsOf layouts_of_count(std::uint64_t count) {
-  return [count](const Recipe& recipe, const Shape& shape, std::uint32_t) {
-    return Layouts(layout_for(recipe, shape, count));
-  };
 }
 
 }  // namespace gradsync

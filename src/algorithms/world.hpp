@@ -1,14 +1,12 @@
 // A world of schedules, one a rank, that can be walked: generated from a recipe, or held (and perhaps mutated).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "algorithms/catalogue.hpp"
 #include "base/limits.hpp"
-#include "schedule/layouts.hpp"
 #include "schedule/schedule.hpp"
 
 namespace gradsync {
@@ -60,11 +58,5 @@ class HeldWorld final : public World {
 
 // Every rank's schedule of a recipe, in memory.
 std::vector<Schedule> hold(const World& world);
-
-// The element counts of a rank's spaces. `default_layouts` gives each chunk one element.
-using LayoutsOf = std::function<Layouts(const Recipe&, const Shape&, std::uint32_t rank)>;
-Layouts default_layouts(const Recipe& recipe, const Shape& shape, std::uint32_t rank);
-// The layouts of a call with `count` elements (of the message, or of a block).
-LayoutsOf layouts_of_count(std::uint64_t count);
 
 }  // namespace gradsync
