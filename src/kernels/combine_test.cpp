@@ -214,16 +214,28 @@ TEST(Combine, ComparesBySignAndWidth) {  // all negative; u8 200 against 100; th
 }
 
 TEST(Combine, IsDefinedWhereASupportedReductionAccumulates) {
-  EXPECT_TRUE(defined(Work::f32, ReduceOp::avg));
-  EXPECT_TRUE(defined(Work::f16, ReduceOp::min));
-  EXPECT_FALSE(defined(Work::f16, ReduceOp::sum));
-  EXPECT_FALSE(defined(Work::f32, ReduceOp::bit_or));
-  EXPECT_TRUE(defined(Work::i64, ReduceOp::avg));
-  EXPECT_FALSE(defined(Work::i32, ReduceOp::avg));
-  EXPECT_FALSE(defined(Work::u64, ReduceOp::avg));
-  EXPECT_TRUE(defined(Work::u128, ReduceOp::avg));
-  EXPECT_FALSE(defined(Work::i128, ReduceOp::sum));
-  EXPECT_FALSE(defined(Work::boolean, ReduceOp::avg));
+  for (int w = 0; w <= static_cast<int>(Work::u128); ++w)
+    for (std::size_t o = 0; o < kReduceOpCount; ++o) {
+      const auto op = static_cast<ReduceOp>(o);
+      bool wanted = false;
+      for (std::size_t d = 0; d < kDTypeCount; ++d) {
+        const auto dtype = static_cast<DType>(d);
+        wanted |= supports(dtype, op) && work_of(dtype, op) == static_cast<Work>(w);
+      }
+      EXPECT_EQ(defined(static_cast<Work>(w), op), wanted) << name_of_work(static_cast<Work>(w)) << " " << name_of(op);
+    }
+}
+
+TEST(Combine, AccumulatesWhereOneRoundingSuffices) {
+  EXPECT_EQ(work_of(DType::f16, ReduceOp::sum), Work::f32);
+  EXPECT_EQ(work_of(DType::bf16, ReduceOp::avg), Work::f32);
+  EXPECT_EQ(work_of(DType::f16, ReduceOp::max), Work::f16);
+  EXPECT_EQ(work_of(DType::f64, ReduceOp::avg), Work::f64);
+  EXPECT_EQ(work_of(DType::u32, ReduceOp::avg), Work::i64);
+  EXPECT_EQ(work_of(DType::i64, ReduceOp::avg), Work::i128);
+  EXPECT_EQ(work_of(DType::u64, ReduceOp::avg), Work::u128);
+  EXPECT_EQ(work_of(DType::i8, ReduceOp::sum), Work::i8);
+  EXPECT_EQ(work_of(DType::boolean, ReduceOp::sum), Work::boolean);
 }
 
 TEST(CombineDeath, RefusesAPairThatIsNotDefined) {

@@ -52,11 +52,16 @@ std::size_t size_of(Work work) {
 }
 
 bool defined(Work work, ReduceOp op) {
-  for (std::size_t i = 0; i < kDTypeCount; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (supports(dtype, op) && work_of(dtype, op) == work) return true;
+  switch (work) {
+    case Work::f16:
+    case Work::bf16: return op == ReduceOp::min || op == ReduceOp::max;
+    case Work::f32:
+    case Work::f64: return op <= ReduceOp::max;
+    case Work::i64: return op <= ReduceOp::bit_xor;
+    case Work::i128:
+    case Work::u128: return op == ReduceOp::avg;
+    default: return op <= ReduceOp::bit_xor && op != ReduceOp::avg;
   }
-  return false;
 }
 
 void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count) {
