@@ -21,7 +21,9 @@ std::string describe(const Recipe& recipe, Options options) {
                      options.in_place ? " in place" : "", options.window == 1 ? " window 1" : "");
 }
 
-bool is_point_to_point(Collective collective) { return collective == Collective::send || collective == Collective::recv; }
+bool is_point_to_point(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
 
 bool has_root(Collective collective) {
   using enum Collective;
@@ -32,8 +34,11 @@ bool has_root(Collective collective) {
 std::optional<std::uint32_t> single_source(const Recipe& recipe, std::uint32_t chunks, std::uint32_t chunk) {
   using enum Collective;
   switch (recipe.collective) {
-    case broadcast: case scatter: return recipe.root;
-    case all_gather: case gather: case all_to_all: return chunk / (chunks / recipe.world);
+    case broadcast:
+    case scatter: return recipe.root;
+    case all_gather:
+    case gather:
+    case all_to_all: return chunk / (chunks / recipe.world);
     default: return std::nullopt;
   }
 }
@@ -160,7 +165,7 @@ TEST(Algorithms, HaveTheGoldenCounters) {
   struct Golden {
     std::uint32_t world;
     std::uint64_t elements;
-    const char* ring_, *recursive_doubling_, *halving_doubling_, *circulant_, *two_shot_, *one_shot_;
+    const char *ring_, *recursive_doubling_, *halving_doubling_, *circulant_, *two_shot_, *one_shot_;
   };
   const Golden table[] = {
       {3, 24, "4/32/96/16/48/4", "3/48/96/48/72/2", "5/60/108/24/48/4", "4/32/96/16/48/4", "2/32/96/16/48/4",
@@ -210,6 +215,21 @@ TEST(DoubleTree, HasLogarithmicDepth) {
   }
 }
 
+// Two for the double tree at most: where two ranks are linked in both trees, each tree's message takes its own step.
+TEST(Tree, AddsOneStepForEachFurtherSegment) {
+  for (Algorithm algorithm : {Algorithm::tree, Algorithm::double_tree})
+    for (std::uint32_t world = 2; world <= 33; ++world)
+      for (std::uint32_t segments : {2u, 9u}) {
+        const std::uint32_t log2 = 32u - static_cast<std::uint32_t>(__builtin_clz(world));  // depth at most
+        std::uint32_t steps = 0;
+        for (const plain::Counters& one :
+             run({Collective::all_reduce, algorithm, world, 0, segments, {}}, {}, 64).counters)
+          steps = std::max(steps, one.steps);
+        EXPECT_LE(steps, 2 * log2 + (segments - 1) * (algorithm == Algorithm::tree ? 1 : 2))
+            << name_of(algorithm) << ' ' << world << " ranks";
+      }
+}
+
 TEST(Tree, BroadcastsInLog2Steps) {
   for (std::uint32_t world = 2; world <= 33; ++world) {
     const std::uint32_t log2 = 32u - static_cast<std::uint32_t>(__builtin_clz(world - 1));
@@ -249,8 +269,7 @@ TEST(Catalogue, SaysWhatIsWrongWithARecipe) {
   EXPECT_EQ(message({broadcast, A::ring, 4, 0, 1, {}}), "broadcast has no algorithm ring, it has flat, tree");
   EXPECT_EQ(message({all_reduce, A::automatic, 4, 0, 1, {}}),
             "all_reduce has no algorithm auto, it has " + known_algorithms_of(all_reduce));
-  EXPECT_EQ(message({all_reduce, A::ring, 0, 0, 1, {}}),
-            "all_reduce ring: world of 0 ranks, allowed are 1 to 1048576");
+  EXPECT_EQ(message({all_reduce, A::ring, 0, 0, 1, {}}), "all_reduce ring: world of 0 ranks, allowed are 1 to 1048576");
   EXPECT_EQ(message({all_reduce, A::ring, limits::ranks_max + 1, 0, 1, {}}),
             "all_reduce ring: world of 1048577 ranks, allowed are 1 to 1048576");
   EXPECT_EQ(message({broadcast, A::tree, 4, 4, 1, {}}), "broadcast tree: root 4 is outside the world of 4 ranks");

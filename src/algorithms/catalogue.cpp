@@ -52,7 +52,8 @@ constexpr Line kLines[] = {
     {pipeline(all_reduce, A::double_tree), {double_tree_chunks, no_scratch, double_tree_all_reduce}},
     {entry(all_reduce, A::hierarchical), {hierarchical_chunks, hierarchical_scratch, hierarchical_all_reduce}},
     {entry(reduce_scatter, A::ring), {chunk_a_rank, ring_reduce_scatter_scratch, ring_reduce_scatter_alone}},
-    {log_step(reduce_scatter, A::circulant), {chunk_a_rank, ring_reduce_scatter_scratch, circulant_reduce_scatter_alone}},
+    {log_step(reduce_scatter, A::circulant),
+     {chunk_a_rank, ring_reduce_scatter_scratch, circulant_reduce_scatter_alone}},
     {entry(reduce_scatter, A::direct), {chunk_a_rank, scratch_from_third_rank, direct_reduce_scatter_alone}},
     {entry(all_gather, A::ring), {chunk_a_rank, no_scratch, ring_all_gather_alone}},
     {log_step(all_gather, A::circulant), {chunk_a_rank, no_scratch, circulant_all_gather_alone}},
@@ -176,7 +177,9 @@ Schedule make_schedule(const Recipe& recipe, std::uint32_t rank) {
 }
 
 GeneratedSteps::GeneratedSteps(const Recipe& recipe, std::uint32_t rank, std::uint32_t window_steps)
-    : recipe_(&recipe), rank_(rank), window_steps_(window_steps) {
+    : recipe_(&recipe),
+      rank_(rank),
+      window_steps_(window_steps) {
   GRADSYNC_CHECK(window_steps >= 1);
 }
 

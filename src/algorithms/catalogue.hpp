@@ -14,8 +14,8 @@ namespace gradsync {
 struct CatalogueEntry {
   Collective collective;
   Algorithm algorithm;
-  bool pipelines;        // Recipe::segments means something
-  bool log_step;         // O(log world) steps a rank: worth proving at thousands of ranks
+  bool pipelines;  // Recipe::segments means something
+  bool log_step;   // O(log world) steps a rank: worth proving at thousands of ranks
 };
 std::span<const CatalogueEntry> catalogue();
 // nullptr if the collective has no such algorithm.

@@ -1,14 +1,16 @@
-// Circulant: an all-reduce that is optimal in rounds and in bytes at once, in every world (Träff 2024, "Optimal, Non-pipelined
-// Reduce-scatter and Allreduce Algorithms"). Rank q numbers the blocks from its own: R[i] is block (q + i) mod N. The
-// count of blocks it still cares for is halved, rounded up, each round: s' = N, ⌈N/2⌉, …, 2, and with s = ⌈s'/2⌉ it sends
-// R[s..s'-1] to rank q + s, and adds what rank q - s sent to R[0..s'-s-1]. What is left in the end is R[0], complete. The
-// all-gather runs the same rounds backwards. Blocks from the last to the first are one message: ranges are cyclic.
+// Circulant: an all-reduce that is optimal in rounds and in bytes at once, in every world (Träff 2024, "Optimal,
+// Non-pipelined Reduce-scatter and Allreduce Algorithms"). Rank q numbers the blocks from its own: R[i] is block (q +
+// i) mod N. The count of blocks it still cares for is halved, rounded up, each round: s' = N, ⌈N/2⌉, …, 2, and with s
+// = ⌈s'/2⌉ it sends R[s..s'-1] to rank q + s, and adds what rank q - s sent to R[0..s'-s-1]. What is left in the end
+// is R[0], complete. The all-gather runs the same rounds backwards. Blocks from the last to the first are one
+// message: ranges are cyclic.
 //
 //   eight ranks, rank 0   sends R[4 5 6 7] to 4, R[2 3] to 2, R[1] to 1       reduce-scatter
 //                         receives R[1] of 1, R[2 3] of 2, R[4 5 6 7] of 4    all-gather
 //   (every other rank the same, counted from itself)
 //
-// Eight ranks, S bytes: 6 steps, 14/8 S sent by each rank, up to 1 S staged.
+// Eight ranks, S bytes: 6 steps, 14/8 S sent by each rank, at most 6/8 S staged. Reduce-scatter and all-gather alone
+// are half of it each; the reduce-scatter keeps its partial sums, 4/8 S, in scratch.
 #include <array>
 
 #include "algorithms/generators.hpp"
@@ -21,7 +23,10 @@ namespace {
 class Blocks {
  public:
   Blocks(const Team& team, Range all, Wrap wrap)
-      : all_(all), each_(part_of(all, team.size(), 0).count), team_(team), wrap_(wrap) {}
+      : all_(all),
+        each_(part_of(all, team.size(), 0).count),
+        team_(team),
+        wrap_(wrap) {}
 
   // Visits R[from], …, R[to - 1] as the ranges that are one message each.
   template <class Visit>
@@ -56,8 +61,7 @@ Range circulant_reduce_scatter(Emit& out, const Team& team, Range all, Places pl
       out.recv_reduce(team.before(next), mine);
     } else {
       if (first_round) blocks.visit(0, next, [&](Range range) { bring(out, places, range); });
-      blocks.visit(0, now - next,
-                   [&](Range range) { out.recv_reduce(team.before(next), at(places.work, range)); });
+      blocks.visit(0, now - next, [&](Range range) { out.recv_reduce(team.before(next), at(places.work, range)); });
     }
     now = next;
   }

@@ -1,11 +1,13 @@
-// Direct: every rank talks to every other at once, one message each way. The fewest steps and the fewest bytes, but N - 1
-// messages a rank: for few ranks that all see each other at the same speed, as inside a host. Peers are visited
+// Direct: every rank talks to every other at once, one message each way. The fewest steps and the fewest bytes, but N
+// - 1 messages a rank: for few ranks that all see each other at the same speed, as inside a host. Peers are visited
 // in an order that starts at one's own successor, so that no rank is everyone's first target.
 //
 //   rank 2 of 8 sends to   3 4 5 6 7 0 1       rank 5 sends to   6 7 0 1 2 3 4
 //
-// Eight ranks, S bytes in all. Reduce-scatter: 1 step, 7/8 S sent by each rank, and up to 1/8 S of scratch; its owner adds
-// in the order of the ranks. All-gather and all-to-all: 1 step, 7 blocks sent by each rank.
+// Eight ranks, S bytes in all, 7/8 S sent by each rank. Reduce-scatter: 1 step, at most 7/8 S staged and 1/8 S of
+// scratch from rank 2 on; the owner adds in the order of the ranks. All-gather: 1 step, at most 7/8 S staged.
+// All-to-all: pairwise, a send and a receive at a time, 7 steps that do not depend on one another, at most 2/8 S
+// staged.
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 

@@ -1,15 +1,18 @@
-// Double tree (Sanders, Speck and Träff 2009): in a binary tree half of the ranks are leaves, which only send on the way up
-// and only receive on the way down. So two trees carry half of the message each, and a rank that is a leaf of one is
-// inside the other: every link is busy in both directions and the pipeline takes about 2 S on a rank's link, with the depth of a tree.
-// The first tree numbers the ranks from 1, in order: the lowest set bit of a number is its level, odd numbers are leaves. The second
-// is its mirror image in even worlds, and is shifted by one rank in odd ones (where one rank is a leaf of both).
+// Double tree (Sanders, Speck and Träff 2009): in a binary tree half of the ranks are leaves, which only send on the
+// way up and only receive on the way down. So two trees carry half of the message each, and a rank that is a leaf of
+// one is inside the other: every link is busy in both directions and the pipeline takes about 2 S on a rank's link,
+// with the depth of a tree. The first tree numbers the ranks from 1, in order: the lowest set bit of a number is its
+// level, odd numbers are leaves. The second is its mirror image in even worlds, and is shifted by one rank in odd
+// ones (where one rank is a leaf of both).
 //
 //   first tree         7          second tree   0
 //             3                                         4
 //         1       5                                 2       6
 //       0   2   4   6                             1   3   5   7
 //
-// Eight ranks, S bytes, one segment: each half takes 6 steps in its own tree; up to 2 S sent by a rank.
+// Eight ranks, S bytes, one segment: 6 steps, at most 2 S sent by a rank, S staged. With 4 segments: 9 steps, S/2
+// staged.
+#include <algorithm>
 #include <array>
 
 #include "algorithms/generators.hpp"
@@ -60,14 +63,17 @@ TreePlace place_in(const InOrderTree& tree, std::uint32_t rank, NumberOf&& numbe
 }
 
 TreePlace first_place(std::uint32_t n, std::uint32_t rank) {
-  return place_in(InOrderTree(n), rank, [](std::uint32_t r) { return r + 1; }, [](std::uint32_t v) { return v - 1; });
+  return place_in(
+      InOrderTree(n), rank, [](std::uint32_t r) { return r + 1; }, [](std::uint32_t v) { return v - 1; });
 }
 
 TreePlace second_place(std::uint32_t n, std::uint32_t rank) {
   if (n % 2 == 0)
-    return place_in(InOrderTree(n), rank, [n](std::uint32_t r) { return n - r; }, [n](std::uint32_t v) { return n - v; });
-  return place_in(InOrderTree(n), rank, [n](std::uint32_t r) { return (r + 1) % n + 1; },
-                  [n](std::uint32_t v) { return (v + n - 2) % n; });
+    return place_in(
+        InOrderTree(n), rank, [n](std::uint32_t r) { return n - r; }, [n](std::uint32_t v) { return n - v; });
+  return place_in(
+      InOrderTree(n), rank, [n](std::uint32_t r) { return (r + 1) % n + 1; },
+      [n](std::uint32_t v) { return (v + n - 2) % n; });
 }
 
 }  // namespace

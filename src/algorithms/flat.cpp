@@ -1,10 +1,13 @@
-// Flat: one rank does all the work. Everyone sends to the root, which adds in the order of the ranks, and the root sends the
-// result to everyone. The baseline that every other algorithm must beat, and for gather and scatter of large blocks
-// as good as any, since the root's link carries every byte in any case.
+// Flat: one rank does all the work. Everyone sends to the root, which adds in the order of the ranks, and the root
+// sends the result to everyone. The baseline that every other algorithm must beat, and for gather and scatter of
+// large blocks as good as any, since the root's link carries every byte in any case.
 //
 //   0 1 2 3 4 5 6 7  ->  0  ->  0 1 2 3 4 5 6 7
 //
-// Eight ranks, S bytes: 2 steps, 7 S sent and received by rank 0, up to 7 S staged there.
+// Eight ranks, S bytes. All-reduce: 2 steps, 7 S sent by rank 0 and at most 7 S staged there. Broadcast: 1 step, 7 S
+// sent by the root, at most S staged. Reduce: 1 step, at most 7 S staged by the root and S of its scratch if it is
+// not rank 0 or 1. Gather: 1 step, at most 7/8 S staged by the root. Scatter: 1 step, 7/8 S sent by the root, at most
+// 1/8 S staged.
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 

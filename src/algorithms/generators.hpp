@@ -8,8 +8,8 @@
 
 namespace gradsync {
 
-using CountOf = std::uint32_t(const Recipe&);                            // chunks of the message
-using ScratchOf = std::uint32_t(const Recipe&, std::uint32_t rank);      // scratch copies that the rank needs
+using CountOf = std::uint32_t(const Recipe&);                        // chunks of the message
+using ScratchOf = std::uint32_t(const Recipe&, std::uint32_t rank);  // scratch copies that the rank needs
 using StepsOf = void(const Recipe&, std::uint32_t rank, Emit& out);
 
 // Chunk counts that several algorithms share.

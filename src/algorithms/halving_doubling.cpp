@@ -1,16 +1,16 @@
-// Halving and doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005): a reduce-scatter by halving, an all-gather
-// by doubling. In round k a rank and the one whose number differs in bit k split the range that they share: each sends the
-// half that it gives up and adds what it gets to the half that it keeps. The nearest rank comes first, while the halves
-// are large. Then the same exchanges backwards give everything to everyone.
-// Other worlds fold: with P the largest power of two <= N and r = N - P, the first 2r ranks form pairs that exchange halves,
-// both add, and the odd one hands its half to the even one, sits out, and gets the whole result at the end.
+// Halving and doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005): a reduce-scatter by halving, an
+// all-gather by doubling. In round k a rank and the one whose number differs in bit k split the range that they
+// share: each sends the half that it gives up and adds what it gets to the half that it keeps. The nearest rank comes
+// first, while the halves are large. Then the same exchanges backwards give everything to everyone. Other worlds
+// fold: with P the largest power of two <= N and r = N - P, the first 2r ranks form pairs that exchange halves, both
+// add, and the odd one hands its half to the even one, sits out, and gets the whole result at the end.
 //
 //   rank       0     1     2     3     4     5     6     7       the eight chunks that it keeps
 //   round 0   0123  4567  0123  4567  0123  4567  0123  4567     exchange with rank ^ 1
 //   round 1   01    45    23    67    01    45    23    67       exchange with rank ^ 2
 //   round 2   0     4     2     6     1     5     3     7        exchange with rank ^ 4
 //
-// Eight ranks, S bytes: 6 steps, 14/8 S sent by each rank, up to 1 S staged.
+// Eight ranks, S bytes: 6 steps, 14/8 S sent by each rank, at most 6/8 S staged.
 #include <array>
 
 #include "algorithms/generators.hpp"

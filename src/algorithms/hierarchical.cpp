@@ -1,16 +1,16 @@
-// Hierarchical: links inside a host are fast and the way out is shared, so every byte should leave a host once. The message is
-// cut into L slices, L being the number of ranks on the smallest host; inside each host the first L ranks own a slice
-// each and add up what their neighbours send; then the owners of one slice, one on each host, all-reduce it across the
-// hosts (circulant, log-step); then they hand it to everyone on their host. Hosts may have different numbers of
-// ranks, placed in any way; ranks beyond the first L only contribute and receive.
+// Hierarchical: links inside a host are fast and the way out is shared, so every byte should leave a host once. The
+// message is cut into L slices, L being the number of ranks on the smallest host; inside each host the first L ranks
+// own a slice each and add up what their neighbours send; then the owners of one slice, one on each host, all-reduce
+// it across the hosts (circulant, log-step); then they hand it to everyone on their host. Hosts may have different
+// numbers of ranks, placed in any way; ranks beyond the first L only contribute and receive.
 //
 //   two hosts    0 1 2 3 | 4 5 6 7
 //   reduce       slice l of 0 1 2 3 -> l          slice l of 4 5 6 7 -> 4 + l
 //   across       0 = 4    1 = 5    2 = 6    3 = 7
 //   hand out     slice l of l -> 0 1 2 3          slice l of 4 + l -> 4 5 6 7
 //
-// Eight ranks on two hosts, S bytes: 4 steps, 3/4 + 1/4 + 3/4 S sent by each rank, 1/4 S of it across; up to 3/4 S staged and
-// 1/4 S of scratch from the third rank of a host on.
+// Eight ranks on two hosts, S bytes: 4 steps, 3/4 + 1/4 + 3/4 S sent by each rank, the 1/4 S across; at most 7/8 S
+// staged and 1/4 S of scratch from the third rank of a host on.
 #include <algorithm>
 #include <vector>
 
@@ -33,7 +33,9 @@ struct Hosts {
 
 struct Placed {
   std::uint32_t host, rank;
-  friend bool operator<(const Placed& a, const Placed& b) { return a.host != b.host ? a.host < b.host : a.rank < b.rank; }
+  friend bool operator<(const Placed& a, const Placed& b) {
+    return a.host != b.host ? a.host < b.host : a.rank < b.rank;
+  }
 };
 
 // Every rank with its host, sorted; and where each host's stretch begins, with the end last.
@@ -46,7 +48,8 @@ Placement placement_of(const Recipe& recipe) {
   Placement placement;
   for (std::uint32_t rank = 0; rank < recipe.world; ++rank)
     placement.ranks.push_back({recipe.hosts.empty() ? 0 : recipe.hosts[rank], rank});
-  std::sort(placement.ranks.begin(), placement.ranks.end());
+  if (!std::is_sorted(placement.ranks.begin(), placement.ranks.end()))  // hosts are mostly numbered as ranks are
+    std::sort(placement.ranks.begin(), placement.ranks.end());
   for (std::size_t i = 0; i < placement.ranks.size(); ++i)
     if (i == 0 || placement.ranks[i].host != placement.ranks[i - 1].host) placement.starts.push_back(i);
   placement.starts.push_back(placement.ranks.size());

@@ -1,9 +1,10 @@
-// One shot: every rank sends its whole message to every other and adds up all N by itself, in the order of the ranks, so
-// that every rank computes the very same sum. One step, for messages so small that only the number of steps counts.
+// One shot: every rank sends its whole message to every other and adds up all N by itself, in the order of the ranks,
+// so that every rank computes the very same sum. One step, for messages so small that only the number of steps
+// counts.
 //
 //   0 1 2 3 4 5 6 7  ->  each of 0 1 2 3 4 5 6 7     (x0 + x1) + x2 + … + x7 on every rank
 //
-// Eight ranks, S bytes: 1 step, 7 S sent by each rank, up to 7 S staged and S of scratch from rank 2 on.
+// Eight ranks, S bytes: 1 step, 7 S sent by each rank, at most 7 S staged and S of scratch from rank 2 on.
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 

@@ -9,8 +9,8 @@
 
 namespace gradsync {
 
-// Where a reduction finds this rank's own contribution and where it may keep partial results. Chunk numbers are those of
-// the message in both. With `from` == `work` the contribution is reduced where it lies.
+// Where a reduction finds this rank's own contribution and where it may keep partial results. Chunk numbers are those
+// of the message in both. With `from` == `work` the contribution is reduced where it lies.
 struct Places {
   Space from = Space::input;
   Space work = Space::output;
@@ -31,15 +31,18 @@ inline void bring(Emit& out, Places places, Range range) {
 }
 
 // ⌈log2 n⌉ and the largest power of two <= n, for n >= 1.
-constexpr std::uint32_t log2_ceil(std::uint32_t n) { return n <= 1 ? 0 : 32u - static_cast<std::uint32_t>(__builtin_clz(n - 1)); }
+constexpr std::uint32_t log2_ceil(std::uint32_t n) {
+  return n <= 1 ? 0 : 32u - static_cast<std::uint32_t>(__builtin_clz(n - 1));
+}
 constexpr std::uint32_t power_of_two_floor(std::uint32_t n) { return 1u << (31 - __builtin_clz(n)); }
 
-// Whether `all` is a whole cycle of its space, so that a range past its end wraps and stays one message, or only a stretch
-// of it, so that such a range is sent as two.
+// Whether `all` is a whole cycle of its space, so that a range past its end wraps and stays one message, or only a
+// stretch of it, so that such a range is sent as two.
 enum class Wrap : std::uint8_t { whole, split };
 
-// Reduce-scatters: `all` is cut into team.size() equal parts and the sum of part team.me() ends in `mine` (which is that
-// part of `places.work` unless the caller wants it elsewhere). Other parts of `places.work` are left with garbage.
+// Reduce-scatters: `all` is cut into team.size() equal parts and the sum of part team.me() ends in `mine` (which is
+// that part of `places.work` unless the caller wants it elsewhere). Other parts of `places.work` are left with
+// garbage.
 Range ring_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine);
 Range circulant_reduce_scatter(Emit& out, const Team& team, Range all, Places places, Operand mine,
                                Wrap wrap = Wrap::whole);
@@ -50,8 +53,9 @@ void ring_all_gather(Emit& out, const Team& team, Range all);
 void circulant_all_gather(Emit& out, const Team& team, Range all, Wrap wrap = Wrap::whole);
 void direct_all_gather(Emit& out, const Team& team, Range all);
 
-// The contributions of a team in the order of its positions, ((x0 + x1) + x2) + …, into `into`; every other member sends
-// its own of this range. What precedes this member's position is summed in scratch at `range`, from position 2 on.
+// The contributions of a team in the order of its positions, ((x0 + x1) + x2) + …, into `into`; every other member
+// sends its own of this range. What precedes this member's position is summed in scratch at `range`, from position 2
+// on.
 void reduce_in_order(Emit& out, const Team& team, Range range, Space from, Operand into);
 inline std::uint32_t scratch_of_reduce_in_order(std::uint32_t position) { return position >= 2 ? 1 : 0; }
 

@@ -1,9 +1,9 @@
-// Every message of a pipelined tree has a time: segment s leaves a rank of depth d upwards at s + D - d, and downwards for its
-// children at s + D + d (D the depth of the tree; without a sweep up, s + d). A second message of one time from a rank to another,
-// of another tree or sweep, comes after all that are the first of their pair. Every rank lists its steps in this order, sends
-// before receives, and a send's data came from receives of earlier times. So among all messages the first that is not through
-// yet has both its ends ready: the flows run without deadlock in program order with room for a single message a
-// channel, and both sweeps and all trees overlap.
+// Every message of a pipelined tree has a time: segment s leaves a rank of depth d upwards at s + D - d, and
+// downwards for its children at s + D + d (D the depth of the tree; without a sweep up, s + d). A second message of
+// one time from a rank to another, of another tree or sweep, comes after all that are the first of their pair. Every
+// rank lists its steps in this order, sends before receives, and a send's data came from receives of earlier times.
+// So among all messages the first that is not through yet has both its ends ready: the flows run without deadlock in
+// program order with room for a single message a channel, and both sweeps and all trees overlap.
 #include "algorithms/pipeline.hpp"
 
 #include <algorithm>
@@ -53,7 +53,10 @@ class Moment {
 class Flow {
  public:
   Flow(Emit& out, const TreeFlow& flow, Sweeps sweeps)
-      : out_(out), place_(flow.place), segments_(flow.segments), sweeps_(sweeps),
+      : out_(out),
+        place_(flow.place),
+        segments_(flow.segments),
+        sweeps_(sweeps),
         broadcast_start_(sweeps.up ? flow.place.depth_max : 0) {}
 
   std::uint32_t end() const { return broadcast_start_ + place_.depth_max + segments_.count; }

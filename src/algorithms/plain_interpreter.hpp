@@ -1,5 +1,5 @@
-// For tests: the most obvious execution of schedules, strictly in order, over values that remember who contributed. Written
-// apart from the cursor and the verifier, so that a mistake in one of them shows.
+// For tests: the most obvious execution of schedules, strictly in order, over values that remember who contributed.
+// Written apart from the cursor and the verifier, so that a mistake in one of them shows.
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace gradsync::plain {
 // What lies in one chunk: nothing, or a sum of contributions to one chunk of the message.
 struct Value {
   bool defined = false;
-  std::uint32_t chunk = 0;                          // of the message
-  std::map<std::uint32_t, std::uint32_t> from;      // how often each rank is in it
-  std::uint64_t expression = 0;                     // hash of the sum's tree; a + b and b + a are the same
+  std::uint32_t chunk = 0;                      // of the message
+  std::map<std::uint32_t, std::uint32_t> from;  // how often each rank is in it
+  std::uint64_t expression = 0;                 // hash of the sum's tree; a + b and b + a are the same
 };
 
 struct Message {
@@ -102,7 +102,9 @@ class Machine {
     if (space == Space::scratch) return rank.scratch;
     return space == Space::output || options_.in_place ? rank.output : rank.input;
   }
-  const std::vector<Value>& memory(const Rank& rank, Space space) const { return memory(const_cast<Rank&>(rank), space); }
+  const std::vector<Value>& memory(const Rank& rank, Space space) const {
+    return memory(const_cast<Rank&>(rank), space);
+  }
   std::uint32_t place(const Rank& rank, Space space, std::uint32_t i) const {
     return options_.in_place && space != Space::scratch ? rank.schedule.shape.message_chunk(space, i) : i;
   }
@@ -115,7 +117,8 @@ class Machine {
     const Shape& shape = rank.schedule.shape;
     std::vector<std::uint32_t> found;
     if (range.first >= shape.size(space) || range.count > shape.cycle(space)) fail(rank, "range outside of its space");
-    for (std::uint32_t i = 0; i < range.count && error_.empty(); ++i) found.push_back(shape.chunk(space, range.first, i));
+    for (std::uint32_t i = 0; i < range.count && error_.empty(); ++i)
+      found.push_back(shape.chunk(space, range.first, i));
     return found;
   }
   Message read(Rank& rank, Space space, Range range) {
@@ -153,7 +156,8 @@ class Machine {
     Rank& rank = ranks_[index];
     if (rank.next >= rank.schedule.steps.size()) return false;
     const Step& step = rank.schedule.steps[rank.next];
-    if (step.verb != Verb::local && (step.peer >= ranks_.size() || step.peer == index)) return fail(rank, "bad peer"), false;
+    if (step.verb != Verb::local && (step.peer >= ranks_.size() || step.peer == index))
+      return fail(rank, "bad peer"), false;
     if (step.verb == Verb::send) {
       auto& queue = channels_[{index, step.peer}];
       if (queue.size() >= options_.window) return false;

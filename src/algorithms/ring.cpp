@@ -1,13 +1,14 @@
-// Ring: every rank talks to its two neighbours only. The message is cut into N parts; a part starts at the rank after its
-// owner, goes once round and is added to at every stop until it reaches its owner, complete. Then the complete parts
-// go round once more. No rank ever sends or receives more than one part at a time, so it is bandwidth-optimal
+// Ring: every rank talks to its two neighbours only. The message is cut into N parts; a part starts at the rank after
+// its owner, goes once round and is added to at every stop until it reaches its owner, complete. Then the complete
+// parts go round once more. No rank ever sends or receives more than one part at a time, so it is bandwidth-optimal
 // (Patarasu and Yuan 2009), at the price of a number of steps that grows with the world.
 //
 //   the sum of part 0, eight ranks:    1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> 0    reduce-scatter, 7 steps
 //                                      0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7    all-gather, 7 steps
 //   (the other seven parts at the same time, each one rank further)
 //
-// Eight ranks, S bytes: 14 steps, 14/8 S sent by each rank, no staging beyond the messages in flight.
+// Eight ranks, S bytes: 14 steps, 14/8 S sent by each rank, at most 1/8 S staged. Reduce-scatter and all-gather alone
+// are half of it each; the reduce-scatter keeps its partial sums, 6/8 S, in scratch.
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 

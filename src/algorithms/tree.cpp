@@ -1,16 +1,20 @@
-// Tree: the binomial tree. Ranks are numbered from the root; a rank's parent is its number with the lowest set bit cleared,
-// and its subtree is the ranks from itself up to where that bit would carry. Reductions go up the tree and broadcasts go
-// down, cut into segments that follow each other; with one segment no broadcast takes fewer steps. Since a subtree
-// is a stretch of ranks, gather and scatter pass it on as one message.
+// Tree: the binomial tree. Ranks are numbered from the root; a rank's parent is its number with the lowest set bit
+// cleared, and its subtree is the ranks from itself up to where that bit would carry. Reductions go up the tree and
+// broadcasts go down, cut into segments that follow each other; with one segment no broadcast takes fewer steps.
+// Since a subtree is a stretch of ranks, gather and scatter pass it on as one message.
 //
 //   0 ┬ 4 ┬ 6 ─ 7       the reduction: 1 -> 0, 3 -> 2, 5 -> 4, 7 -> 6, then 2 -> 0, 6 -> 4, then 4 -> 0
 //     │   └ 5           the broadcast: the same backwards
 //     ├ 2 ─ 3
 //     └ 1
 //
-// Eight ranks, S bytes, one segment. Broadcast or reduce: 3 steps, up to 3 S sent by a rank, 3 S staged by the root of a
-// reduce; all-reduce: 6 steps, up to 3 S sent by a rank. Gather, scatter: 3 steps, 7 blocks through the root, up to half
-// of the message in scratch.
+// Eight ranks, S bytes, one segment. Broadcast: 3 steps, at most 3 S sent by a rank, S staged. Reduce: 3 steps, S
+// sent by each rank, at most 2 S staged, S of scratch between root and leaves. All-reduce: 6 steps, at most 3 S sent
+// by a rank, 2 S staged. Gather: 3 steps, at most 4/8 S sent by a rank, 6/8 S staged. Scatter: 3 steps, 7/8 S sent by
+// the root, at most 4/8 S staged. Both hold up to 4/8 S in scratch between root and leaves. With 4 segments the
+// all-reduce takes 9 steps and stages 3/4 S.
+#include <algorithm>
+
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 #include "algorithms/pipeline.hpp"
@@ -23,7 +27,9 @@ struct Binomial {
   std::uint32_t world, root, number, size;
 
   Binomial(const Recipe& recipe, std::uint32_t root_rank, std::uint32_t rank)
-      : world(recipe.world), root(root_rank), number((rank + world - root) % world),
+      : world(recipe.world),
+        root(root_rank),
+        number((rank + world - root) % world),
         size(number == 0 ? world : std::min(lowest_bit(number), world - number)) {}
 
   static std::uint32_t lowest_bit(std::uint32_t n) { return n & (~n + 1); }

@@ -1,11 +1,11 @@
-// Two shots: every rank owns one part of the message. First each rank sends each owner its contribution and the owner adds
-// them in the order of the ranks; then each owner sends its finished part to everyone. Bandwidth-optimal in two
+// Two shots: every rank owns one part of the message. First each rank sends each owner its contribution and the owner
+// adds them in the order of the ranks; then each owner sends its finished part to everyone. Bandwidth-optimal in two
 // steps, but with 2 (N - 1) messages a rank: the algorithm of a shared-memory host.
 //
 //   step 1    part p of 0 1 2 3 4 5 6 7  ->  p        for every p at once
 //   step 2    part p of p  ->  0 1 2 3 4 5 6 7
 //
-// Eight ranks, S bytes: 2 steps, 14/8 S sent by each rank, up to 7/8 S staged and 1/8 S of scratch from rank 2 on.
+// Eight ranks, S bytes: 2 steps, 14/8 S sent by each rank, at most 7/8 S staged and 1/8 S of scratch from rank 2 on.
 #include "algorithms/generators.hpp"
 #include "algorithms/parts.hpp"
 

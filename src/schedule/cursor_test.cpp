@@ -18,7 +18,8 @@ class WindowedSteps final : public StepSource {
   WindowedSteps(std::span<const Step> steps, std::size_t size) : steps_(steps), size_(size) {}
   std::span<const Step> window(std::uint64_t first) override {
     const std::size_t begin = std::min<std::size_t>(first, steps_.size()), end = std::min(begin + size_, steps_.size());
-    window_.assign(steps_.begin() + static_cast<std::ptrdiff_t>(begin), steps_.begin() + static_cast<std::ptrdiff_t>(end));
+    window_.assign(steps_.begin() + static_cast<std::ptrdiff_t>(begin),
+                   steps_.begin() + static_cast<std::ptrdiff_t>(end));
     return window_;
   }
 
@@ -80,7 +81,9 @@ Case random_case(std::uint64_t seed) {
   made.aliasing = below(2) ? Aliasing::in_place : Aliasing::none;
   Emit out(made.steps);
   const std::uint32_t peers = 1 + below(6), steps = below(120), width = 1 + below(shape.chunks);
-  const auto place = [&](Space space, std::uint32_t count) { return Operand{space, {below(shape.size(space)), count}}; };
+  const auto place = [&](Space space, std::uint32_t count) {
+    return Operand{space, {below(shape.size(space)), count}};
+  };
   while (out.emitted() < steps) {
     const Space written = below(2) ? Space::output : Space::scratch, read = static_cast<Space>(below(3));
     const std::uint32_t count = 1 + below(std::min({shape.cycle(written), shape.cycle(read), width}));
@@ -111,7 +114,8 @@ TEST(Cursor, FindsExactlyTheHazardsThatChunkSetsShow) {
 }
 
 // What the cursor must say of a live step, from the set of unfinished ones alone.
-void expect_exact(const Cursor& cursor, const Case& made, const std::set<std::uint64_t>& unfinished, Cursor::Slot slot) {
+void expect_exact(const Cursor& cursor, const Case& made, const std::set<std::uint64_t>& unfinished,
+                  Cursor::Slot slot) {
   const std::uint64_t index = cursor.index(slot);
   ASSERT_EQ(cursor.step(slot), made.steps[index]);
   std::set<std::uint64_t> hazards, order, said_hazards, said_order;
@@ -120,7 +124,8 @@ void expect_exact(const Cursor& cursor, const Case& made, const std::set<std::ui
     if (hazard_by_chunks(made.steps[earlier], made.steps[index], made.shape, made.aliasing)) hazards.insert(earlier);
     if (same_channel(made.steps[earlier], made.steps[index])) order.insert(earlier);
   }
-  for (auto mask = cursor.hazards(slot); mask != 0; mask &= mask - 1) said_hazards.insert(cursor.index(Cursor::next_slot(mask)));
+  for (auto mask = cursor.hazards(slot); mask != 0; mask &= mask - 1)
+    said_hazards.insert(cursor.index(Cursor::next_slot(mask)));
   for (auto mask = cursor.channel_order(slot); mask != 0; mask &= mask - 1)
     said_order.insert(cursor.index(Cursor::next_slot(mask)));
   ASSERT_EQ(said_hazards, hazards);

@@ -1,13 +1,13 @@
 // The text form of a schedule. A line is a comment from '#' on; empty lines mean nothing; blanks separate words.
 //
-//   text   = "gradsync schedule 1" recipe "rank" number shape step* "end"            each on a line of its own
+//   text   = "gradsync schedule 1" recipe "rank" number shape step* "end"      each on a line of its own
 //   recipe = "recipe" "collective=" name "algorithm=" name "world=" number "root=" number "segments=" number
 //            "hosts=" ("none" | number ("," number)*)
 //   shape  = "shape" "chunks=" number "input=" span "output=" span "scratch=" number
 //   step   = [number] ("send" peer range | "recv" peer range | "recv_reduce" peer range
-//                      | "copy" range "<-" range | "reduce" range "<-" range)        the number, if given, is the step's
-//   range  = ("input" | "output" | "scratch") span ["+" span]                        "+": goes on at its cycle's first chunk
-//   span   = "[" number ".." number ")"                                              chunks, the end excluded
+//                      | "copy" range "<-" range | "reduce" range "<-" range)     the number is the step's, if given
+//   range  = ("input" | "output" | "scratch") span ["+" span]                     "+": from its cycle's first chunk
+//   span   = "[" number ".." number ")"                                           chunks, the end excluded
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -219,7 +219,8 @@ class Parser {
   void recipe() {
     Recipe& recipe = schedule_.recipe;
     scan_.expect("recipe");
-    if (const auto c = named("collective", "a collective", collective_named, known_collectives())) recipe.collective = *c;
+    if (const auto c = named("collective", "a collective", collective_named, known_collectives()))
+      recipe.collective = *c;
     if (const auto a = named("algorithm", "an algorithm", algorithm_named, known_algorithms())) recipe.algorithm = *a;
     recipe.world = field("world", "a number of ranks", 1, limits::ranks_max);
     if (scan_.failed()) return;
@@ -268,7 +269,8 @@ class Parser {
     if (name == "input" && !written) space = Space::input;
     else if (name == "output") space = Space::output;
     else if (name != "scratch")
-      scan_.fail_at_mark(written ? "a space that may be written (output, scratch)" : "a space (input, output, scratch)");
+      scan_.fail_at_mark(written ? "a space that may be written (output, scratch)"
+                                 : "a space (input, output, scratch)");
     const std::uint32_t size = schedule_.shape.size(space);
     if (size == 0) scan_.fail_at_mark("a space that this rank has");
     if (scan_.failed()) return {};
@@ -286,7 +288,8 @@ class Parser {
   // The second part of a wrapped range: from its cycle's first chunk, at most up to where the range began.
   std::uint32_t rest(std::uint32_t first, std::uint32_t end, std::uint32_t base, std::uint32_t cycle) {
     if (end != base + cycle || first == base) {
-      scan_.fail_at_mark(fmt::format("{} before a '+'", first == base ? "a range that starts later" : std::to_string(base + cycle)));
+      scan_.fail_at_mark(
+          fmt::format("{} before a '+'", first == base ? "a range that starts later" : std::to_string(base + cycle)));
       return 0;
     }
     scan_.expect("[");
@@ -345,8 +348,9 @@ std::string to_text(const Schedule& schedule) {
   std::string text;
   const Text out = std::back_inserter(text);
   const Recipe& recipe = schedule.recipe;
-  fmt::format_to(out, "gradsync schedule {}\nrecipe collective={} algorithm={} world={} root={} segments={} hosts=", kVersion,
-                 name_of(recipe.collective), name_of(recipe.algorithm), recipe.world, recipe.root, recipe.segments);
+  fmt::format_to(
+      out, "gradsync schedule {}\nrecipe collective={} algorithm={} world={} root={} segments={} hosts=", kVersion,
+      name_of(recipe.collective), name_of(recipe.algorithm), recipe.world, recipe.root, recipe.segments);
   if (recipe.hosts.empty()) text += "none";
   for (std::size_t i = 0; i < recipe.hosts.size(); ++i) fmt::format_to(out, "{}{}", i ? "," : "", recipe.hosts[i]);
   fmt::format_to(out, "\nrank {}\nshape chunks={}", schedule.rank, schedule.shape.chunks);

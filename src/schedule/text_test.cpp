@@ -11,7 +11,8 @@ namespace {
 
 // Rank 3 of a made-up world that uses every verb, every space and wrapped ranges.
 Schedule example() {
-  Schedule schedule{{Collective::all_reduce, Algorithm::circulant, 5, 2, 4, {0, 0, 1, 1, 7}}, 3, {5, {0, 5}, {1, 3}, 2}, {}};
+  Schedule schedule{
+      {Collective::all_reduce, Algorithm::circulant, 5, 2, 4, {0, 0, 1, 1, 7}}, 3, {5, {0, 5}, {1, 3}, 2}, {}};
   Emit out(schedule.steps);
   out.copy({Space::output, {0, 3}}, {Space::input, {1, 3}});
   out.send(4, {Space::input, {3, 4}});
@@ -74,7 +75,9 @@ TEST(ScheduleText, PrintsAStepAloneAsIfItsSpaceWentOn) {
 }
 
 TEST(ScheduleText, SaysWhereTheHeaderIsWrong) {
-  const auto with = [](std::string_view what, std::string_view text) { return error_of(replaced(kExampleText, what, text)); };
+  const auto with = [](std::string_view what, std::string_view text) {
+    return error_of(replaced(kExampleText, what, text));
+  };
   EXPECT_EQ(error_of(""), "line 1 column 1: expected 'gradsync', found the end of the text");
   EXPECT_EQ(error_of("\n\n  hello"), "line 3 column 3: expected 'gradsync', found 'hello'");
   EXPECT_EQ(with("schedule 1", "schedule 2"), "line 1 column 19: expected version 1, found '2'");
@@ -83,8 +86,7 @@ TEST(ScheduleText, SaysWhereTheHeaderIsWrong) {
   EXPECT_EQ(with("=all_reduce", "=all_produce"),
             "line 2 column 19: expected a collective (" + known_collectives() + "), found 'all_produce'");
   EXPECT_EQ(with("=circulant", "=7"), "line 2 column 40: expected an algorithm, found '7'");
-  EXPECT_EQ(with("world=5", "world=0"),
-            "line 2 column 56: expected a number of ranks from 1 to 1048576, found '0'");
+  EXPECT_EQ(with("world=5", "world=0"), "line 2 column 56: expected a number of ranks from 1 to 1048576, found '0'");
   EXPECT_EQ(with("world=5", "world=99999999999999999999999"),
             "line 2 column 56: expected a number of ranks from 1 to 1048576, found '99999999999999999999999'");
   EXPECT_EQ(with("world=5 ", ""), "line 2 column 50: expected 'world', found 'root'");
@@ -97,7 +99,8 @@ TEST(ScheduleText, SaysWhereTheHeaderIsWrong) {
   EXPECT_EQ(with("rank 3", "rank x"), "line 3 column 6: expected a rank, found 'x'");
   EXPECT_EQ(with("rank 3", "rank 5"), "line 3 column 6: expected a rank from 0 to 4, found '5'");
   EXPECT_EQ(with("rank 3", "rank -3"), "line 3 column 6: expected a rank, found '-'");
-  EXPECT_EQ(with("chunks=5", "chunks=0"), "line 4 column 14: expected a number of chunks from 1 to 4294967295, found '0'");
+  EXPECT_EQ(with("chunks=5", "chunks=0"),
+            "line 4 column 14: expected a number of chunks from 1 to 4294967295, found '0'");
   EXPECT_EQ(with("input=[0..5)", "input=[0..6)"), "line 4 column 26: expected an end from 0 to 5, found '6'");
   EXPECT_EQ(with("output=[1..4)", "output=[4..1)"), "line 4 column 40: expected an end from 4 to 5, found '1'");
   EXPECT_EQ(with("output=[1..4)", "output=[1..4]"), "line 4 column 41: expected ')', found ']'");
@@ -112,13 +115,15 @@ TEST(ScheduleText, SaysWhereAStepIsWrong) {
   EXPECT_EQ(with("1 sent 4 input[0..1)"),
             "line 6 column 3: expected a step (send, recv, recv_reduce, copy, reduce) or 'end', found 'sent'");
   EXPECT_EQ(with("2 send 4 input[0..1)"), "line 6 column 1: expected the step's number 1, found '2'");
-  EXPECT_EQ(with("1 end"), "line 6 column 3: expected a step (send, recv, recv_reduce, copy, reduce) or 'end', found 'end'");
+  EXPECT_EQ(with("1 end"),
+            "line 6 column 3: expected a step (send, recv, recv_reduce, copy, reduce) or 'end', found 'end'");
   EXPECT_EQ(with("[0..1)"), "line 6 column 1: expected a step or 'end', found '['");
   EXPECT_EQ(with("1 send 5 input[0..1)"), "line 6 column 8: expected a rank from 0 to 4, found '5'");
   EXPECT_EQ(with("1 send 3 input[0..1)"), "line 6 column 8: expected another rank than its own, found '3'");
   EXPECT_EQ(with("1 send input[0..1)"), "line 6 column 8: expected a rank, found 'input'");
   EXPECT_EQ(with("1 send 4"), "line 6 column 9: expected a space (input, output, scratch), found the end of the line");
-  EXPECT_EQ(with("1 send 4 inputs[0..1)"), "line 6 column 10: expected a space (input, output, scratch), found 'inputs'");
+  EXPECT_EQ(with("1 send 4 inputs[0..1)"),
+            "line 6 column 10: expected a space (input, output, scratch), found 'inputs'");
   EXPECT_EQ(with("1 recv 4 input[0..1)"),
             "line 6 column 10: expected a space that may be written (output, scratch), found 'input'");
   EXPECT_EQ(with("1 send 4 input"), "line 6 column 15: expected '[', found the end of the line");
@@ -128,7 +133,8 @@ TEST(ScheduleText, SaysWhereAStepIsWrong) {
   EXPECT_EQ(with("1 send 4 scratch[4..6)"), "line 6 column 21: expected an end 5, found '6'");
   EXPECT_EQ(with("1 send 4 input[2-3)"), "line 6 column 17: expected '..', found '-'");
   EXPECT_EQ(with("1 send 4 input[2..3)+[0..1)"), "line 6 column 19: expected 5 before a '+', found '3'");
-  EXPECT_EQ(with("1 send 4 input[0..5)+[0..1)"), "line 6 column 19: expected a range that starts later before a '+', found '5'");
+  EXPECT_EQ(with("1 send 4 input[0..5)+[0..1)"),
+            "line 6 column 19: expected a range that starts later before a '+', found '5'");
   EXPECT_EQ(with("1 send 4 input[3..5)+[1..2)"), "line 6 column 23: expected the cycle's first chunk 0, found '1'");
   EXPECT_EQ(with("1 send 4 input[3..5)+[0..4)"), "line 6 column 26: expected an end from 1 to 3, found '4'");
   EXPECT_EQ(with("1 send 4 input[3..5)+[0..0)"), "line 6 column 26: expected an end from 1 to 3, found '0'");
@@ -139,8 +145,10 @@ TEST(ScheduleText, SaysWhereAStepIsWrong) {
   EXPECT_EQ(with("1 copy input[0..1) <- output[0..1)"),
             "line 6 column 8: expected a space that may be written (output, scratch), found 'input'");
   EXPECT_EQ(with("\x01"), "line 6 column 1: expected a step or 'end', found the byte 0x01");
-  EXPECT_EQ(with(std::string(60, 'a')), "line 6 column 1: expected a step (send, recv, recv_reduce, copy, reduce) or 'end', "
-                                        "found '" + std::string(40, 'a') + "...'");
+  EXPECT_EQ(with(std::string(60, 'a')),
+            "line 6 column 1: expected a step (send, recv, recv_reduce, copy, reduce) or 'end', "
+            "found '" +
+                std::string(40, 'a') + "...'");
 }
 
 TEST(ScheduleText, RefusesASpaceThatTheRankDoesNotHave) {
@@ -151,7 +159,8 @@ TEST(ScheduleText, RefusesASpaceThatTheRankDoesNotHave) {
 TEST(ScheduleText, NoticesWhatIsMissingAtTheEnd) {
   EXPECT_EQ(error_of(replaced(kExampleText, "end\n", "")),
             "line 10 column 1: expected a step or 'end', found the end of the text");
-  EXPECT_EQ(error_of(std::string(kExampleText) + "end\n"), "line 11 column 1: expected the end of the text, found 'end'");
+  EXPECT_EQ(error_of(std::string(kExampleText) + "end\n"),
+            "line 11 column 1: expected the end of the text, found 'end'");
 }
 
 TEST(ScheduleText, RefusesMoreBytesThanTheLimit) {
@@ -165,8 +174,12 @@ TEST(ScheduleText, RefusesMoreBytesThanTheLimit) {
 Schedule random_schedule(Random& random) {
   const auto below = [&](std::uint64_t bound) { return static_cast<std::uint32_t>(random.below(bound)); };
   Schedule schedule;
-  schedule.recipe = {static_cast<Collective>(below(kCollectiveCount)), static_cast<Algorithm>(below(kAlgorithmCount)),
-                     2 + below(6), 0, 1 + below(limits::segments_max), {}};
+  schedule.recipe = {static_cast<Collective>(below(kCollectiveCount)),
+                     static_cast<Algorithm>(below(kAlgorithmCount)),
+                     2 + below(6),
+                     0,
+                     1 + below(limits::segments_max),
+                     {}};
   schedule.recipe.root = below(schedule.recipe.world);
   schedule.rank = below(schedule.recipe.world);
   Shape& shape = schedule.shape;
@@ -177,7 +190,9 @@ Schedule random_schedule(Random& random) {
   shape.output.count = 1 + below(shape.chunks - shape.output.first);
   shape.scratch_copies = 1 + below(3);
   Emit out(schedule.steps);
-  const auto place = [&](Space space, std::uint32_t count) { return Operand{space, {below(shape.size(space)), count}}; };
+  const auto place = [&](Space space, std::uint32_t count) {
+    return Operand{space, {below(shape.size(space)), count}};
+  };
   for (std::uint32_t steps = below(30); out.emitted() < steps;) {
     const Space written = below(2) ? Space::output : Space::scratch, read = static_cast<Space>(below(3));
     const std::uint32_t peer = (schedule.rank + 1 + below(schedule.recipe.world - 1)) % schedule.recipe.world;
