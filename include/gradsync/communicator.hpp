@@ -127,6 +127,8 @@ class Communicator {
   std::string describe(int rank) const;        // "rank 3 (host b, shm)"
   const std::vector<std::uint32_t>& hosts() const;  // host number of each rank, numbered by first appearance
   Counters counters() const;
+  // Ok, or why this communicator has failed: a peer may say so after this rank's part of a call has ended well.
+  Status status() const;
 
   // Every rank's output becomes the reduction of all inputs. In place: one view, or input and output of equal address.
   void all_reduce(View in_out, ReduceOp op, const CallOptions& = {});

@@ -2,8 +2,7 @@
 
 namespace gradsync {
 
-Engine::Engine(std::uint64_t epoch, std::unique_ptr<Transport> transport)
-    : epoch_(epoch), transport_(std::move(transport)) {}
+Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
 Engine::~Engine() { fail(failure(ErrorCode::closed, "the communicator was destroyed")); }
 

@@ -15,7 +15,7 @@ namespace gradsync {
 
 class Engine {
  public:
-  Engine(std::uint64_t epoch, std::unique_ptr<Transport> transport);
+  explicit Engine(std::unique_ptr<Transport> transport);
   ~Engine();
 
   void submit(std::unique_ptr<Operation> operation);
@@ -42,7 +42,6 @@ class Engine {
   Result<bool> advance_front(Queue& queue);
   Status overdue(const Operation& operation, const Operation& front) const;
 
-  std::uint64_t epoch_;
   std::unique_ptr<Transport> transport_;
   ScratchPool pool_;
   Queue collectives_;

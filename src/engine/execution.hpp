@@ -15,7 +15,7 @@
 
 #include "engine/binding.hpp"
 #include "engine/call.hpp"
-#include "gradsync/communicator.hpp"
+#include "gradsync/counters.hpp"
 #include "schedule/cursor.hpp"
 #include "transport/transport.hpp"
 

@@ -33,6 +33,7 @@ struct Request {
   Call call;
   std::shared_ptr<const Schedule> schedule;
   const void* input = nullptr;   // the caller's memory, borrowed until done
+  std::shared_ptr<const void> owned_input;  // where the library made a copy of it
   void* output = nullptr;
   Layout input_layout, output_layout;  // of the whole message; equal except for all_to_all
   Deadline deadline = Deadline::after(Nanoseconds{0});

@@ -1,0 +1,292 @@
+#include "comm/group.hpp"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace gradsync {
+namespace {
+
+constexpr auto kNapMax = std::chrono::milliseconds(500);          // a sleeper looks around this often, whatever happens
+constexpr auto kSuspicion = std::chrono::milliseconds(100);       // from "rank r is gone" to a verdict
+constexpr std::uint32_t kPassesPerLook = 256;                     // busy passes between two looks at the clock
+constexpr std::uint32_t kEveryoneIsTold = 64;                     // above, verdicts spread along rank ± 2^k
+constexpr std::uint32_t kSpinsWhenCrowded = 16;
+
+void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+}  // namespace
+
+Group::Group(Setup setup)
+    : rank_(setup.rank),
+      size_(setup.size),
+      epoch_(setup.epoch),
+      spins_(setup.cores_to_spare ? limits::spins_before_yield : kSpinsWhenCrowded),
+      engine_(std::make_unique<Engine>(std::move(setup.transport))),
+      notifier_(std::move(setup.notifier)) {}
+
+Group::~Group() { close(); }
+
+std::uint64_t Group::submit(Request request, std::shared_ptr<Completion> completion) {
+  std::lock_guard lock(mutex_);
+  const bool collective = request.channel == Channel::collective;
+  request.sequence = collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, request.schedule->recipe.root}];
+  const std::uint64_t sequence = request.sequence;
+  if (!failure_.ok()) {
+    completion->finish(failure_);
+    return sequence;
+  }
+  submissions_.push_back(std::make_unique<Operation>(std::move(request), epoch_, std::move(completion)));
+  has_submissions_.store(true);
+  if (sleeping_.load()) wake_.signal();
+  return sequence;
+}
+
+void Group::wait(const Completion& completion, TimePoint until) {
+  std::unique_lock lock(mutex_);
+  while (!completion.done() && std::chrono::steady_clock::now() < until) {
+    if (driven_) {
+      ++wanting_;
+      watchers_.fetch_add(1);
+      if (sleeping_.load()) wake_.signal();
+      changed_.wait_until(lock, std::min(until, std::chrono::steady_clock::now() + kNapMax),
+                          [&] { return completion.done() || !driven_; });
+      watchers_.fetch_sub(1);
+      --wanting_;
+      continue;
+    }
+    if (closed_) break;  // whoever closed it has ended every operation
+    driven_ = true;
+    lock.unlock();
+    drive(completion, until);
+    lock.lock();
+    driven_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Group::drive(const Completion& completion, TimePoint until) {
+  std::uint32_t idle_passes = 0;
+  while (true) {
+    const bool moved = pass();
+    if (completion.done()) return;
+    if (moved) {
+      idle_passes = 0;
+    } else if (++idle_passes <= spins_) {
+      relax();
+    } else if (idle_passes <= spins_ + limits::yields_before_sleep) {
+      ::sched_yield();
+    } else {
+      if (std::chrono::steady_clock::now() >= until) return;
+      sleep(completion, until);
+    }
+  }
+}
+
+// One turn of the engine, with what other threads have left for it.
+bool Group::pass() {
+  if (has_submissions_.load(std::memory_order_relaxed)) take_submissions();
+  if (interrupted_.exchange(false)) {
+    std::unique_lock lock(mutex_);
+    const Status verdict = failure_;
+    lock.unlock();
+    engine_->fail(verdict);
+  }
+  const bool moved = engine_->progress();
+  if (++passes_ % kPassesPerLook == 0) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    const std::optional<Deadline> next = engine_->next_deadline();
+    if (suspected_ || (next && next->passed(now))) attend(now);
+  }
+  if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
+  if (moved && watchers_.load() > 0 && engine_->completed() != completed_seen_) {
+    { std::lock_guard lock(mutex_); }  // a watcher is either waiting by now or will see the completion
+    changed_.notify_all();
+  }
+  completed_seen_ = engine_->completed();
+  return moved;
+}
+
+void Group::take_submissions() {
+  std::vector<std::unique_ptr<Operation>> taken;
+  {
+    std::lock_guard lock(mutex_);
+    taken.swap(submissions_);
+    has_submissions_.store(false);
+  }
+  for (auto& operation : taken) engine_->submit(std::move(operation));
+}
+
+void Group::attend(TimePoint now) {
+  take_notices(now);
+  engine_->attend(now);
+  if (suspected_ && now >= suspected_->when) engine_->fail(suspected_->verdict);
+  if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
+}
+
+void Group::take_notices(TimePoint now) {
+  if (!notifier_ || !engine_->failure_cause().ok()) return;
+  Notice notice;
+  while (notifier_->take(notice)) {
+    Status verdict = notice.status;
+    // The launcher's word that a process is gone: what is under way may still end well.
+    if (verdict.code == ErrorCode::peer_lost && verdict.peer == static_cast<int>(notice.from)) {
+      if (!suspected_) suspected_ = Suspected{now + kSuspicion, verdict};
+      continue;
+    }
+    verdict.message += fmt::format(" (told by rank {})", notice.from);
+    engine_->fail(verdict);
+    record_failure(notice.status, size_ > kEveryoneIsTold);
+    return;
+  }
+}
+
+// Keeps the first verdict and, if asked, tells the peers. Holding the baton.
+void Group::record_failure(const Status& verdict, bool tell) {
+  std::shared_ptr<Notifier> notifier;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = engine_->failure_cause().ok() ? verdict : engine_->failure_cause();
+    notifier = notifier_;
+  }
+  changed_.notify_all();
+  if (tell && notifier && verdict.code != ErrorCode::closed)
+    notifier->tell(told_by_me(), verdict, Deadline::after(limits::notice_timeout));
+}
+
+std::vector<std::uint32_t> Group::told_by_me() const {
+  std::vector<std::uint32_t> ranks;
+  const auto add = [&](std::uint32_t rank) {
+    if (rank != rank_ && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  };
+  if (size_ <= kEveryoneIsTold)
+    for (std::uint32_t rank = 0; rank < size_; ++rank) add(rank);
+  else
+    for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
+      add((rank_ + distance) % size_);
+      add((rank_ + size_ - distance) % size_);
+    }
+  return ranks;
+}
+
+void Group::sleep(const Completion& completion, TimePoint until) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  attend(now);
+  if (completion.done()) return;
+  std::vector<pollfd> watched;
+  if (begin_sleep(watched)) {
+    TimePoint wake_at = std::min(until, now + kNapMax);
+    if (const std::optional<Deadline> next = background_deadline()) wake_at = std::min(wake_at, next->when());
+    ::poll(watched.data(), watched.size(), Deadline::at(wake_at).poll_milliseconds());
+  }
+  end_sleep();
+}
+
+bool Group::begin_sleep(std::vector<pollfd>& into) {
+  sleeping_.store(true);
+  if (has_submissions_.load() || interrupted_.load()) return false;
+  if (!engine_->transport().arm()) return false;
+  into.push_back({engine_->transport().descriptor(), POLLIN, 0});
+  into.push_back({wake_.descriptor(), POLLIN, 0});
+  if (notifier_) into.push_back({notifier_->descriptor(), POLLIN, 0});
+  return true;
+}
+
+void Group::end_sleep() {
+  engine_->transport().disarm();
+  sleeping_.store(false);
+  wake_.drain();
+}
+
+bool Group::try_take() {
+  std::lock_guard lock(mutex_);
+  if (driven_ || wanting_ > 0 || closed_) return false;
+  driven_ = true;
+  return true;
+}
+
+void Group::release() {
+  {
+    std::lock_guard lock(mutex_);
+    driven_ = false;
+  }
+  changed_.notify_all();
+}
+
+bool Group::background_pass() {
+  if (pass()) return true;
+  attend(std::chrono::steady_clock::now());
+  return false;
+}
+
+bool Group::background_idle() { return engine_->idle() && !has_submissions_.load(); }
+
+std::optional<Deadline> Group::background_deadline() {
+  std::optional<Deadline> next = engine_->next_deadline();
+  if (suspected_) next = next ? earlier(*next, Deadline::at(suspected_->when)) : Deadline::at(suspected_->when);
+  return next;
+}
+
+void Group::abort(Status verdict) {
+  std::shared_ptr<Notifier> notifier;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.ok() || closed_) return;
+    failure_ = verdict;
+    notifier = notifier_;
+    interrupted_.store(true);
+  }
+  wake_.signal();
+  if (try_take()) {  // nobody drives: end what is under way here
+    pass();
+    release();
+  }
+  if (notifier) notifier->tell(told_by_me(), verdict, Deadline::after(limits::notice_timeout));
+}
+
+void Group::close() {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  if (failure_.ok()) failure_ = failure(ErrorCode::closed, "the communicator was destroyed");
+  interrupted_.store(true);
+  wake_.signal();
+  const bool free = changed_.wait_for(lock, limits::destroy_timeout, [&] { return !driven_; });
+  closed_ = true;
+  if (!free) return;  // the driver is inside a call of the system; the last owner frees the rest
+  driven_ = true;
+  lock.unlock();
+  pass();
+  last_counters_ = engine_->counters();
+  engine_.reset();
+  notifier_.reset();
+  lock.lock();
+  driven_ = false;
+  changed_.notify_all();
+}
+
+Status Group::status() {
+  if (try_take()) {
+    attend(std::chrono::steady_clock::now());
+    release();
+  }
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Counters Group::counters() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kNapMax, [&] { return !driven_; });
+  return engine_ ? engine_->counters() : last_counters_;
+}
+
+}  // namespace gradsync

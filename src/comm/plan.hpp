@@ -1,0 +1,45 @@
+// From a call to a schedule: the choice of the algorithm, and the schedules that were made before.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gradsync/communicator.hpp"
+#include "schedule/schedule.hpp"
+
+namespace gradsync {
+
+// The schedules of one communicator. Any thread.
+class PlanBook {
+ public:
+  PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint32_t> hosts, TransportKind kind);
+
+  struct Wanted {
+    Collective collective = Collective::all_reduce;
+    std::uint32_t root = 0;
+    std::uint64_t bytes = 0;  // of the message, or of a block where it has blocks: equal on all ranks
+    CallOptions options;
+  };
+  // Throws invalid_argument if the collective has no such algorithm. The same on every rank for equal wishes.
+  std::shared_ptr<const Schedule> plan(const Wanted& wanted);
+
+ private:
+  struct Choice {
+    Collective collective;
+    int magnitude;  // of the bytes: position of the highest bit
+    Algorithm algorithm;
+    std::uint32_t segments;
+  };
+  Choice choose(const Wanted& wanted);  // holding mutex_
+
+  const std::uint32_t rank_, size_;
+  const std::vector<std::uint32_t> hosts_;
+  const TransportKind kind_;
+  std::mutex mutex_;
+  std::vector<Choice> choices_;
+  std::vector<std::shared_ptr<const Schedule>> schedules_;  // the most recently used last
+};
+
+}  // namespace gradsync

@@ -1,0 +1,76 @@
+#include "comm/processes.hpp"
+
+#include "comm/dialer.hpp"
+#include "comm/endpoint.hpp"
+#include "comm/notice.hpp"
+#include "comm/rendezvous.hpp"
+#include "transport/router.hpp"
+
+namespace gradsync {
+namespace {
+
+class MailNotifier final : public Notifier {
+ public:
+  MailNotifier(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<const Membership> members, std::uint64_t epoch)
+      : mailbox_(std::move(mailbox)), members_(std::move(members)), epoch_(epoch) {}
+
+  bool take(Notice& out) override { return mailbox_->take_notice(out); }
+  int descriptor() const override { return mailbox_->descriptor(); }
+  void tell(std::span<const std::uint32_t> ranks, const Status& verdict, Deadline deadline) override {
+    send_notices(*members_, epoch_, members_->rank, ranks, verdict, deadline);
+  }
+
+ private:
+  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<const Membership> members_;
+  std::uint64_t epoch_;
+};
+
+class ProcessSite final : public Site {
+ public:
+  ProcessSite(Joined joined, const Options& options)
+      : endpoint_(std::move(joined.endpoint)), membership_(std::move(joined.membership)), options_(options) {}
+
+  Result<Line> open(std::uint64_t epoch, const std::vector<std::uint32_t>& members, std::uint32_t me) override {
+    auto group = std::make_shared<const Membership>(subset(membership_, members, me));
+    std::shared_ptr<Mailbox> mailbox = endpoint_->subscribe(epoch, me, members);
+    TransportConfig config;
+    config.rank = me;
+    config.size = group->size;
+    config.hosts = group->hosts;
+    config.kind = options_.transport;
+    config.lanes = options_.lanes;
+    Result<std::unique_ptr<Transport>> transport =
+        open_transport(config, std::make_shared<EndpointDialer>(endpoint_, group, epoch), mailbox);
+    if (!transport) return transport.status();
+    return Line{with_faults(*std::move(transport)), std::make_unique<MailNotifier>(mailbox, group, epoch)};
+  }
+  const std::vector<std::uint32_t>& hosts() const override { return membership_.hosts; }
+  std::string describe(std::uint32_t job_rank) const override { return gradsync::describe(membership_, job_rank); }
+  TransportKind kind() const override {
+    if (options_.transport != TransportKind::automatic) return options_.transport;
+    for (std::uint32_t host : membership_.hosts)
+      if (host != 0) return TransportKind::tcp;
+    return TransportKind::shm;
+  }
+  const Membership& membership() const { return membership_; }
+
+ private:
+  std::unique_ptr<Transport> with_faults(std::unique_ptr<Transport> transport) const { return transport; }
+
+  std::shared_ptr<Endpoint> endpoint_;
+  Membership membership_;
+  Options options_;
+};
+
+}  // namespace
+
+Result<Processes> join_processes(const Options& options) {
+  Result<Joined> joined = join(options);
+  if (!joined) return joined.status();
+  auto site = std::make_shared<ProcessSite>(*std::move(joined), options);
+  const Membership& all = site->membership();
+  return Processes{site, all.rank, all.size, all.job};
+}
+
+}  // namespace gradsync

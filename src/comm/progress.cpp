@@ -1,0 +1,107 @@
+#include "comm/progress.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace gradsync {
+namespace {
+
+constexpr int kPassesPerTurn = 64;
+constexpr int kIdleTurns = 32;  // turns without movement before sleeping
+constexpr auto kNapMax = std::chrono::milliseconds(500);
+
+// Signals belong to the program's own threads.
+std::thread start_without_signals(auto body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(body);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+ProgressThread::~ProgressThread() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_all();
+  wake_.signal();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProgressThread::serve(std::shared_ptr<Group> group) {
+  {
+    std::lock_guard lock(mutex_);
+    group->mark_served();
+    if (std::find(groups_.begin(), groups_.end(), group) == groups_.end()) groups_.push_back(std::move(group));
+    if (!thread_.joinable()) thread_ = start_without_signals([this] { run(); });
+  }
+  work_.notify_all();
+  wake_.signal();
+}
+
+void ProgressThread::run() {
+  int idle_turns = 0;
+  while (true) {
+    Groups groups;
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [&] { return ending_ || !groups_.empty(); });
+      if (ending_) return;
+      groups = groups_;
+    }
+    if (turn(groups)) {
+      idle_turns = 0;
+    } else if (++idle_turns < kIdleTurns) {
+      ::sched_yield();
+    } else {
+      sleep(groups);
+    }
+  }
+}
+
+bool ProgressThread::turn(const Groups& groups) {
+  bool moved = false;
+  for (const auto& group : groups) {
+    if (!group->try_take()) continue;
+    for (int i = 0; i < kPassesPerTurn && group->background_pass(); ++i) moved = true;
+    if (group->background_idle()) drop_if_idle(group);
+    group->release();
+  }
+  return moved;
+}
+
+// Holding the group's baton: a submission that comes now finds the list locked and puts the group back.
+void ProgressThread::drop_if_idle(const std::shared_ptr<Group>& group) {
+  std::lock_guard lock(mutex_);
+  if (!group->background_idle()) return;
+  group->mark_served(false);
+  std::erase(groups_, group);
+}
+
+void ProgressThread::sleep(const Groups& groups) {
+  std::vector<pollfd> watched = {{wake_.descriptor(), POLLIN, 0}};
+  std::vector<std::shared_ptr<Group>> taken;
+  TimePoint wake_at = std::chrono::steady_clock::now() + kNapMax;
+  bool quiet = true;
+  for (const auto& group : groups) {
+    if (!group->try_take()) continue;
+    taken.push_back(group);
+    quiet = group->begin_sleep(watched) && quiet;
+    if (const auto next = group->background_deadline()) wake_at = std::min(wake_at, next->when());
+  }
+  if (quiet) ::poll(watched.data(), watched.size(), Deadline::at(wake_at).poll_milliseconds());
+  for (const auto& group : taken) {
+    group->end_sleep();
+    group->release();
+  }
+  wake_.drain();
+}
+
+}  // namespace gradsync
