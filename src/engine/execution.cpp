@@ -129,7 +129,9 @@ Result<bool> Execution::advance_recv(Cursor::Slot slot, std::uint64_t limit, Tra
     moved = true;
   }
   if (progress.staged) {
-    moved = take_from_staging(slot, limit, counters) || moved;
+    Result<bool> more = stage_peer(from, progress.bytes, transport, counters);
+    if (!more) return more;
+    moved = take_from_staging(slot, limit, counters) || *more || moved;
   } else {
     Result<bool> taken = take_from_stream(slot, limit, transport, counters);
     if (!taken) return taken;

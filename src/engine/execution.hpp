@@ -3,8 +3,8 @@
 // Live steps advance together. A step may follow an earlier one that touches the same memory at a distance: its byte at
 // address x moves once every earlier conflicting step has passed x. So a chunk is forwarded while it is still being
 // reduced, and two ranks that exchange whole buffers in place (recursive doubling) need no second buffer.
-// If a send finds no room while nothing else moves, arrived messages are drained into staging, one for each peer, which is
-// the window that the proofs grant (verify/).
+// Where nothing moves that way, arrived messages are drained into staging, one for each peer, which is the window that the
+// proofs grant (verify/).
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class Execution {
 
   // Moves what can move now; true if anything did. A failure is final.
   Result<bool> advance(Transport& transport, Counters& counters);
-  // For a pass in which nothing moved: drains messages whose steps cannot take them yet, if a send waits for room.
+  // For a pass in which nothing moved: drains messages whose steps cannot take them yet, so that their senders get on.
   Result<bool> stage(Transport& transport, Counters& counters);
   // Looks at the first frame of every stream that is open to us, awaited or not: a peer that called something else is found
   // even where this rank's schedule does not wait for it.

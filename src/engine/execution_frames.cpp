@@ -100,9 +100,10 @@ Execution::Staged* Execution::staged_from(std::uint32_t peer) {
   return it == staging_.end() ? nullptr : &*it;
 }
 
-// Every peer that we still have to receive from gets one message staged: the one of its next recv step, live or not.
+// Every peer that we still have to receive from gets one message staged, that of its next recv step: where a send waits for
+// room, all such messages; else only those beyond the lookahead, whose senders may hold up others.
 Result<bool> Execution::stage(Transport& transport, Counters& counters) {
-  if (!send_waits()) return false;
+  const bool all = send_waits();
   bool moved = false;
   std::vector<std::uint32_t> senders, seen;
   transport.append_senders(setup_.channel, senders);
@@ -123,6 +124,7 @@ Result<bool> Execution::stage(Transport& transport, Counters& counters) {
     if (step.verb != Verb::recv || has(seen, step.peer) || !has(senders, step.peer)) continue;
     if (cursor_.is_done(i)) continue;
     seen.push_back(step.peer);
+    if (!all && cursor_.is_live(i)) continue;
     Result<bool> staged = stage_peer(step.peer, setup_.binding.region(step.space, step.range()).bytes(), transport, counters);
     if (!staged) return staged;
     moved = moved || *staged;

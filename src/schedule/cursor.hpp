@@ -61,6 +61,10 @@ class Cursor {
   bool is_done(std::uint64_t index) const {
     return index < head_ || (index < tail_ && !(live_ >> slot_of(index) & 1u));
   }
+  // Whether the step of that number is within the lookahead and has not taken effect.
+  bool is_live(std::uint64_t index) const {
+    return index >= head_ && index < tail_ && (live_ >> slot_of(index) & 1u);
+  }
   // The step has taken effect. Makes room for later ones; `step` and `index` of other live slots stay.
   void complete(Slot slot);
 
