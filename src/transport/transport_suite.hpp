@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -39,13 +41,13 @@ inline void wait(Transport& transport, Waiting how, Deadline deadline) {
   transport.disarm();
 }
 
-inline std::byte byte_at(std::uint64_t seed, std::uint64_t position) {
-  return static_cast<std::byte>(mix64(seed + position / 8) >> (8 * (position % 8)));
-}
-
+// The first `count` bytes of an endless sequence that the seed names.
 inline std::vector<std::byte> pattern(std::uint64_t seed, std::size_t count) {
   std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; ++i) bytes[i] = byte_at(seed, i);
+  for (std::size_t i = 0; i < count; i += 8) {
+    const std::uint64_t word = mix64(seed + i / 8);
+    std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, count - i));
+  }
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/limits.hpp"
 #include "transport/loopback.hpp"
+#include "transport/test_site.hpp"
 #include "transport/transport_suite.hpp"
 
 namespace gradsync {
@@ -27,6 +28,30 @@ World loopback_world(std::uint32_t size, std::size_t ring_bytes) {
   World world;
   for (std::uint32_t rank = 0; rank < size; ++rank) world.push_back(loopback_transport(fabric, rank));
   return world;
+}
+
+World wire_world(TransportConfig config, bool ipv6 = false) {
+  auto sites = std::make_shared<Sites>(config.size, ipv6);
+  World world;
+  for (config.rank = 0; config.rank < config.size; ++config.rank) world.push_back(open_on(sites, config));
+  return world;
+}
+
+TransportConfig one_host(std::uint32_t size, TransportKind kind, std::uint32_t lanes = 1) {
+  return {.size = size, .hosts = std::vector<std::uint32_t>(size, 0), .kind = kind, .lanes = lanes};
+}
+
+// Every second rank on the other host, so that neighbours use tcp and the others shm.
+World mixed_world(std::uint32_t size) {
+  TransportConfig config = one_host(size, TransportKind::automatic, 2);
+  for (std::uint32_t rank = 1; rank < size; rank += 2) config.hosts[rank] = 1;
+  return wire_world(config);
+}
+
+World small_rings(std::uint32_t size) {
+  TransportConfig config = one_host(size, TransportKind::shm);
+  config.ring_bytes = 4096;
+  return wire_world(config);
 }
 
 TEST_P(EveryTransport, DeliversInOrderWhateverTheSizesOfSendsAndReads) {
@@ -266,6 +291,16 @@ INSTANTIATE_TEST_SUITE_P(Loopback, EveryTransport,
                          ::testing::Values(Maker{"small", [](auto n) { return loopback_world(n, 4096); }},
                                            Maker{"usual", [](auto n) { return loopback_world(n, limits::ring_bytes_default); }}),
                          [](const auto& instance) { return instance.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Wire, EveryTransport,
+    ::testing::Values(Maker{"shm", [](auto n) { return wire_world(one_host(n, TransportKind::automatic)); }},
+                      Maker{"shm_small", small_rings},
+                      Maker{"tcp", [](auto n) { return wire_world(one_host(n, TransportKind::tcp)); }},
+                      Maker{"tcp_ipv6", [](auto n) { return wire_world(one_host(n, TransportKind::tcp), true); }},
+                      Maker{"tcp_three_lanes", [](auto n) { return wire_world(one_host(n, TransportKind::tcp, 3)); }},
+                      Maker{"mixed", mixed_world}),
+    [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 }  // namespace gradsync

@@ -1,0 +1,263 @@
+#include "transport/router.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "transport/peer_table.hpp"
+#include "transport/ring.hpp"
+#include "transport/shm.hpp"
+#include "transport/tcp.hpp"
+
+namespace gradsync {
+namespace {
+
+// A stream that could not be opened.
+class Failed final : public Outgoing {
+ public:
+  explicit Failed(Status status) { failure_ = std::move(status); }
+  Result<std::size_t> send(Pieces) override { return failure_; }
+};
+
+class Router final : public Transport, private Watcher {
+ public:
+  Router(TransportConfig config, std::shared_ptr<Dialer> dialer, std::shared_ptr<Inbox> inbox, Poller poller)
+      : config_(std::move(config)), dialer_(std::move(dialer)), inbox_(std::move(inbox)), poller_(std::move(poller)),
+        outgoing_(config_.size), incoming_(config_.size) {}
+
+  Status watch_inbox() { return poller_.watch(inbox_->descriptor(), EPOLLIN, *this); }
+
+  TransportKind kind() const override;
+  Result<std::size_t> send(Peer to, Pieces pieces) override;
+  Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) override;
+  void consume(Peer from, std::size_t count) override;
+  Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
+    for (const Sender& sender : senders_)
+      if (sender.peer.channel == channel) out.push_back(sender.peer.rank);
+  }
+  int descriptor() const override { return poller_.descriptor(); }
+  bool arm() override;
+  void disarm() override;
+  std::string describe(std::uint32_t rank) const override {
+    return fmt::format("{} ({})", dialer_->describe(rank), name_of(kind_to(rank)));
+  }
+
+ private:
+  struct Sender {
+    Peer peer;
+    Incoming* stream = nullptr;
+  };
+
+  TransportKind kind_to(std::uint32_t rank) const {
+    const bool near = config_.hosts[rank] == config_.hosts[config_.rank];
+    return near && config_.kind != TransportKind::tcp ? TransportKind::shm : TransportKind::tcp;
+  }
+  PeerName name(std::uint32_t rank) const { return {rank, describe(rank)}; }
+  template <class T>
+  static auto* find(PeerTable<T>& table, Peer peer) {
+    T* const slot = table.find(peer);
+    return slot ? slot->get() : nullptr;
+  }
+
+  Outgoing* open(Peer to);
+  Result<std::unique_ptr<Outgoing>> dial(Peer to);
+  void open_own(Channel channel);
+  void on_events(std::uint32_t) override;
+  void take(Arrival arrival);
+  bool acceptable(const Arrival& arrival) const;
+  void add_sender(Peer from, std::unique_ptr<Incoming> stream);
+  // The stream, or why there will never be one, or nullptr: the peer has not opened it yet.
+  Result<Incoming*> stream_from(Peer from);
+
+  TransportConfig config_;
+  std::shared_ptr<Dialer> dialer_;
+  std::shared_ptr<Inbox> inbox_;
+  Poller poller_;
+  PeerTable<std::unique_ptr<Outgoing>> outgoing_;
+  PeerTable<std::unique_ptr<Incoming>> incoming_;
+  std::vector<Outgoing*> receivers_;
+  std::vector<Sender> senders_;
+  std::uint64_t news_looked_ = 0;
+  std::uint32_t unopened_polls_ = 0;
+  bool armed_ = false, warned_ = false;
+};
+
+TransportKind Router::kind() const {
+  bool shm = false, tcp = false;
+  for (std::uint32_t rank = 0; rank < config_.size; ++rank)
+    if (rank != config_.rank) (kind_to(rank) == TransportKind::shm ? shm : tcp) = true;
+  if (shm && tcp) return TransportKind::automatic;
+  return shm ? TransportKind::shm : tcp ? TransportKind::tcp : kind_to(config_.rank);
+}
+
+Result<std::unique_ptr<Outgoing>> Router::dial(Peer to) {
+  Dialer::Call call{.kind = kind_to(to.rank), .to = to.rank, .channel = to.channel};
+  if (call.kind == TransportKind::shm) {
+    auto stream = open_shm(call, name(to.rank), config_.ring_bytes, *dialer_, poller_);
+    if (stream.ok() || stream.status().code != ErrorCode::out_of_memory) return stream;
+    if (!std::exchange(warned_, true))
+      fmt::print(stderr, "gradsync: warning: rank {} uses tcp inside the host: {}\n", config_.rank, stream.status().message);
+    call.kind = TransportKind::tcp;
+  }
+  call.lanes = config_.lanes;
+  return open_tcp(call, name(to.rank), *dialer_, poller_);
+}
+
+Outgoing* Router::open(Peer to) {
+  if (to.rank == config_.rank) {
+    open_own(to.channel);
+    return outgoing_[to].get();
+  }
+  auto opened = dial(to);
+  auto& slot = outgoing_[to];
+  slot = opened.ok() ? std::move(*opened) : std::make_unique<Failed>(opened.status());
+  receivers_.push_back(slot.get());
+  return slot.get();
+}
+
+void Router::open_own(Channel channel) {
+  const Peer own{config_.rank, channel};
+  auto ring = open_own_ring(name(config_.rank), config_.ring_bytes);
+  if (!ring.ok()) {
+    outgoing_[own] = std::make_unique<Failed>(ring.status());
+    return;
+  }
+  outgoing_[own] = std::move(ring->outgoing);
+  receivers_.push_back(outgoing_[own].get());
+  add_sender(own, std::move(ring->incoming));
+}
+
+void Router::add_sender(Peer from, std::unique_ptr<Incoming> stream) {
+  senders_.push_back({from, stream.get()});
+  incoming_[from] = std::move(stream);
+}
+
+void Router::on_events(std::uint32_t) {
+  for (Arrival arrival; inbox_->take(arrival); arrival = Arrival()) take(std::move(arrival));
+}
+
+bool Router::acceptable(const Arrival& arrival) const {
+  if (arrival.from >= config_.size || arrival.from == config_.rank || !arrival.socket) return false;
+  if (static_cast<std::size_t>(arrival.channel) >= kChannelCount) return false;
+  // tcp from the same host is fine: the peer had no memory for a ring.
+  if (arrival.kind == TransportKind::shm) return arrival.memory && kind_to(arrival.from) == TransportKind::shm;
+  return arrival.kind == TransportKind::tcp && arrival.lanes >= 1 && arrival.lanes <= limits::lanes_max &&
+         arrival.lane < arrival.lanes;
+}
+
+void Router::take(Arrival arrival) {
+  if (!acceptable(arrival)) return;
+  const Peer from{arrival.from, arrival.channel};
+  if (Incoming* const stream = find(incoming_, from)) {
+    if (arrival.kind == TransportKind::tcp) stream->add_lane(std::move(arrival));
+    return;
+  }
+  auto stream = arrival.kind == TransportKind::shm ? accept_shm(std::move(arrival), name(from.rank), poller_)
+                                                   : accept_tcp(std::move(arrival), name(from.rank), poller_);
+  // One that is not sound is dropped: its sender sees its socket close.
+  if (stream.ok()) add_sender(from, std::move(*stream));
+}
+
+Result<std::size_t> Router::send(Peer to, Pieces pieces) {
+  Outgoing* stream = find(outgoing_, to);
+  if (!stream) stream = open(to);
+  return stream->send(pieces);
+}
+
+Result<Incoming*> Router::stream_from(Peer from) {
+  if (Incoming* const stream = find(incoming_, from)) return stream;
+  if (from.rank == config_.rank) return nullptr;
+  if (++unopened_polls_ % 16 == 0) poller_.collect();
+  if (Incoming* const stream = find(incoming_, from)) return stream;
+  // A peer that is known to be gone will not open one.
+  for (std::size_t channel = 0; channel < kChannelCount; ++channel) {
+    const Peer peer{from.rank, static_cast<Channel>(channel)};
+    Outgoing* const out = find(outgoing_, peer);
+    if (out && out->failure().code == ErrorCode::peer_lost) return out->failure();
+    Incoming* const in = find(incoming_, peer);
+    if (in && in->failure().code == ErrorCode::peer_lost) return in->failure();
+  }
+  return nullptr;
+}
+
+Result<std::span<const std::byte>> Router::peek(Peer from, std::size_t at_least) {
+  if (Incoming* const stream = find(incoming_, from)) return stream->peek(at_least);
+  auto stream = stream_from(from);
+  if (!stream.ok()) return stream.status();
+  if (!*stream) return std::span<const std::byte>();
+  return (*stream)->peek(at_least);
+}
+
+void Router::consume(Peer from, std::size_t count) {
+  if (count == 0) return;
+  Incoming* const stream = find(incoming_, from);
+  GRADSYNC_CHECK(stream != nullptr);
+  stream->consume(count);
+}
+
+Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {
+  if (Incoming* const stream = find(incoming_, from)) return stream->receive(into);
+  auto stream = stream_from(from);
+  if (!stream.ok()) return stream.status();
+  if (!*stream) return std::size_t{0};
+  return (*stream)->receive(into);
+}
+
+bool Router::arm() {
+  armed_ = true;
+  poller_.collect();
+  bool changed = std::exchange(news_looked_, poller_.news()) != poller_.news();
+  for (const Sender& sender : senders_) changed |= sender.stream->arm();
+  for (Outgoing* stream : receivers_) changed |= stream->arm();
+  return !changed;
+}
+
+void Router::disarm() {
+  if (!std::exchange(armed_, false)) return;
+  for (const Sender& sender : senders_) sender.stream->disarm();
+  for (Outgoing* stream : receivers_) stream->disarm();
+  poller_.collect();
+  news_looked_ = poller_.news();  // who wakes looks at everything
+}
+
+Status check(const TransportConfig& config) {
+  if (config.size == 0 || config.size > limits::ranks_max || config.rank >= config.size)
+    return failure(ErrorCode::invalid_argument, "transport: rank {} of {}", config.rank, config.size);
+  if (config.hosts.size() != config.size)
+    return failure(ErrorCode::invalid_argument, "transport: hosts of {} ranks, expected {}", config.hosts.size(), config.size);
+  if (config.lanes == 0 || config.lanes > limits::lanes_max)
+    return failure(ErrorCode::invalid_argument, "transport: {} lanes, expected 1 to {}", config.lanes, limits::lanes_max);
+  if (!ring_capacity_valid(config.ring_bytes))
+    return failure(ErrorCode::invalid_argument, "transport: ring of {} bytes, expected a multiple of 64 from {} to {}",
+                   config.ring_bytes, kRingBytesMin, kRingBytesMax);
+  if (config.kind == TransportKind::loopback)
+    return failure(ErrorCode::invalid_argument, "transport: loopback is for the threads of one process, expected auto, shm or tcp");
+  if (config.kind != TransportKind::shm) return {};
+  constexpr std::size_t named_max = 8;
+  std::string far;
+  std::size_t count = 0;
+  for (std::uint32_t rank = 0; rank < config.size; ++rank) {
+    if (config.hosts[rank] == config.hosts[config.rank]) continue;
+    if (++count <= named_max) far += fmt::format("{}{}", far.empty() ? "" : ", ", rank);
+  }
+  if (count > named_max) far += fmt::format(" and {} more", count - named_max);
+  if (count == 0) return {};
+  return failure(ErrorCode::invalid_argument, "transport shm: not on the host of rank {}: rank{} {}", config.rank,
+                 count == 1 ? "" : "s", far);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_transport(const TransportConfig& config, std::shared_ptr<Dialer> dialer,
+                                                  std::shared_ptr<Inbox> inbox) {
+  GRADSYNC_CHECK(dialer && inbox);
+  if (Status status = check(config); !status.ok()) return status;
+  auto poller = Poller::create();
+  if (!poller.ok()) return poller.status();
+  auto router = std::make_unique<Router>(config, std::move(dialer), std::move(inbox), std::move(*poller));
+  if (Status status = router->watch_inbox(); !status.ok()) return status;
+  return std::unique_ptr<Transport>(std::move(router));
+}
+
+}  // namespace gradsync

@@ -1,0 +1,213 @@
+#include "transport/shm.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "transport/mapping.hpp"
+#include "transport/ring.hpp"
+
+namespace gradsync {
+namespace {
+
+// The socket beside a ring. Without one (a rank's own ring) it neither rings nor breaks.
+class Doorbell final : public Watcher {
+ public:
+  explicit Doorbell(Descriptor socket) : socket_(std::move(socket)) {}
+
+  Status watch(Poller& poller) { return poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, *this); }
+
+  void ring() {
+    if (!socket_) return;
+    const char byte = 1;
+    ssize_t sent;
+    do sent = ::send(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    // EAGAIN: it is full of rings that were not heard yet, one more says nothing new.
+    if (sent < 0 && errno != EAGAIN) lose(errno);
+  }
+
+  void on_events(std::uint32_t) override {
+    std::array<char, 256> rings;
+    while (!broken_) {
+      const ssize_t got = ::recv(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT);
+      if (got == 0) lose(0);
+      if (got < 0 && errno != EINTR) {
+        if (errno == EAGAIN) return;
+        lose(errno);
+      }
+    }
+  }
+
+  bool broken() const { return broken_; }
+  std::string why() const { return error_ == 0 ? "its process or communicator ended" : errno_text(error_); }
+
+ private:
+  void lose(int error) { broken_ = true, error_ = error; }
+
+  Descriptor socket_;
+  bool broken_ = false;
+  int error_ = 0;
+};
+
+constexpr std::string_view kSend = "send to", kReceive = "receive from";
+
+class RingOutgoing final : public Outgoing {
+ public:
+  RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, Descriptor socket, PeerName peer, Poller* poller)
+      : memory_(std::move(memory)), ring_(ring), bell_(std::move(socket)), peer_(std::move(peer)), poller_(poller) {}
+
+  Status watch() { return bell_.watch(*poller_); }
+
+  Result<std::size_t> send(Pieces pieces) override {
+    if (!failure().ok()) return failure_;
+    PieceCursor from(pieces);
+    const std::size_t offered = from.left();
+    while (from.left() > 0) {
+      auto written = ring_.write(from);
+      if (!written.ok()) return failure_ = peer_.failed(written.status().code, kSend, written.status().message);
+      if (*written == 0) break;
+      if (ring_.take_reader_asleep()) bell_.ring();
+    }
+    wants_room_ = from.left() > 0;
+    if (from.left() == offered && poller_) poller_->collect_sometimes();
+    return offered - from.left();
+  }
+
+  const Status& failure() override {
+    if (bell_.broken() && failure_.ok()) failure_ = peer_.failed(ErrorCode::peer_lost, kSend, bell_.why());
+    return failure_;
+  }
+
+  bool arm() override {
+    if (!wants_room_) return false;
+    ring_.set_asleep(true);
+    return ring_.room_changed();
+  }
+  void disarm() override {
+    if (wants_room_) ring_.set_asleep(false);
+  }
+
+ private:
+  std::shared_ptr<Mapping> memory_;
+  RingWriter ring_;
+  Doorbell bell_;
+  PeerName peer_;
+  Poller* poller_;
+  bool wants_room_ = false;
+};
+
+class RingIncoming final : public Incoming {
+ public:
+  RingIncoming(std::shared_ptr<Mapping> memory, RingReader ring, Descriptor socket, PeerName peer, Poller* poller)
+      : memory_(std::move(memory)), ring_(std::move(ring)), bell_(std::move(socket)), peer_(std::move(peer)), poller_(poller) {}
+
+  Status watch() { return bell_.watch(*poller_); }
+
+  Result<std::span<const std::byte>> peek(std::size_t at_least) override {
+    if (!failure_.ok()) return failure_;
+    const bool ended = bell_.broken();  // before the ring is looked at: all that was ever written is then visible
+    auto shown = ring_.peek(at_least);
+    if (!shown.ok()) return failure_ = peer_.failed(shown.status().code, kReceive, shown.status().message);
+    if (shown->size() >= std::max<std::size_t>(at_least, 1)) return shown;
+    if (ended) return lost(shown->empty());
+    if (poller_) poller_->collect_sometimes();
+    return shown;
+  }
+
+  void consume(std::size_t count) override {
+    ring_.consume(count);
+    if (ring_.take_writer_asleep()) bell_.ring();
+  }
+
+  Result<std::size_t> receive(std::span<std::byte> into) override {
+    if (!failure_.ok()) return failure_;
+    const bool ended = bell_.broken();
+    std::size_t moved = 0;
+    while (moved < into.size()) {
+      auto step = ring_.read(into.subspan(moved, std::min(into.size() - moved, kRingPublishBytes)));
+      if (!step.ok()) return failure_ = peer_.failed(step.status().code, kReceive, step.status().message);
+      if (*step == 0) break;
+      moved += *step;
+      if (ring_.take_writer_asleep()) bell_.ring();
+    }
+    if (moved == 0 && !into.empty()) {
+      if (ended) return lost(true);
+      if (poller_) poller_->collect_sometimes();
+    }
+    return moved;
+  }
+
+  bool arm() override {
+    ring_.set_asleep(true);
+    return ring_.bytes_changed();
+  }
+  void disarm() override { ring_.set_asleep(false); }
+
+ private:
+  Status lost(bool drained) {
+    Status status = peer_.failed(ErrorCode::peer_lost, kReceive, bell_.why());
+    if (drained) failure_ = status;  // otherwise a shorter read may still have the rest
+    return status;
+  }
+
+  std::shared_ptr<Mapping> memory_;
+  RingReader ring_;
+  Doorbell bell_;
+  PeerName peer_;
+  Poller* poller_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes, Dialer& dialer,
+                                           Poller& poller) {
+  const auto named = [&](const Status& status) { return peer.failed(status.code, kSend, status.message); };
+  const std::size_t bytes = kRingHeaderBytes + ring_bytes;
+  auto memory = create_sealed_memory(bytes);
+  if (!memory.ok()) return named(memory.status());
+  auto mapping = Mapping::shared(memory->get(), bytes);
+  if (!mapping.ok()) return named(mapping.status());
+  auto shared = std::make_shared<Mapping>(std::move(*mapping));
+  const RingWriter ring(shared->bytes());  // before the peer can see it
+  Dialer::Call with_memory = call;
+  with_memory.memory = memory->get();
+  auto line = dialer.dial(with_memory);
+  if (!line.ok()) return named(line.status());
+  auto stream = std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer), &poller);
+  if (Status status = stream->watch(); !status.ok()) return status;
+  return std::unique_ptr<Outgoing>(std::move(stream));
+}
+
+Result<std::unique_ptr<Incoming>> accept_shm(Arrival arrival, PeerName peer, Poller& poller) {
+  const auto named = [&](const Status& status) { return peer.failed(status.code, kReceive, status.message); };
+  auto bytes = sealed_memory_bytes(arrival.memory.get());
+  if (!bytes.ok()) return named(bytes.status());
+  if (*bytes > kRingHeaderBytes + kRingBytesMax)
+    return peer.failed(ErrorCode::protocol, kReceive, fmt::format("a ring of {} bytes", *bytes));
+  auto mapping = Mapping::shared(arrival.memory.get(), *bytes);
+  if (!mapping.ok()) return named(mapping.status());
+  auto shared = std::make_shared<Mapping>(std::move(*mapping));
+  auto ring = RingReader::attach(shared->bytes());
+  if (!ring.ok()) return named(ring.status());
+  auto stream = std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), std::move(arrival.socket),
+                                               std::move(peer), &poller);
+  if (Status status = stream->watch(); !status.ok()) return status;
+  return std::unique_ptr<Incoming>(std::move(stream));
+}
+
+Result<OwnRing> open_own_ring(PeerName self, std::size_t ring_bytes) {
+  auto mapping = Mapping::anonymous(kRingHeaderBytes + ring_bytes);
+  if (!mapping.ok()) return mapping.status();
+  auto shared = std::make_shared<Mapping>(std::move(*mapping));
+  OwnRing own;
+  own.outgoing = std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), Descriptor(), self, nullptr);
+  auto ring = RingReader::attach(shared->bytes());
+  if (!ring.ok()) return ring.status();
+  own.incoming = std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), Descriptor(), std::move(self), nullptr);
+  return own;
+}
+
+}  // namespace gradsync

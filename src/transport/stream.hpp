@@ -1,0 +1,57 @@
+// One direction of one (peer, channel): what the wire transports consist of.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.hpp"
+#include "transport/inbox.hpp"
+#include "transport/pieces.hpp"
+#include "transport/poller.hpp"
+
+namespace gradsync {
+
+// Whom a stream talks to, for its error messages.
+struct PeerName {
+  std::uint32_t rank = 0;
+  std::string place;  // as Dialer::describe says
+
+  Status failed(ErrorCode code, std::string_view operation, std::string_view why) const {
+    return peer_failure(code, static_cast<int>(rank), "{} rank {} ({}): {}", operation, rank, place, why);
+  }
+};
+
+// The methods are those of Transport for one peer. A failure is for good.
+class Outgoing {
+ public:
+  virtual ~Outgoing() = default;
+  virtual Result<std::size_t> send(Pieces pieces) = 0;
+  // True if something changed since the last send or arm.
+  virtual bool arm() { return false; }
+  virtual void disarm() {}
+  // Why the stream is broken, as far as is known without a send; ok if it is not.
+  virtual const Status& failure() { return failure_; }
+
+ protected:
+  Status failure_;
+};
+
+class Incoming {
+ public:
+  virtual ~Incoming() = default;
+  virtual Result<std::span<const std::byte>> peek(std::size_t at_least) = 0;
+  virtual void consume(std::size_t count) = 0;
+  virtual Result<std::size_t> receive(std::span<std::byte> into) = 0;
+  virtual bool arm() { return false; }
+  virtual void disarm() {}
+  // Another lane of this stream; false if it does not belong to it.
+  virtual bool add_lane(Arrival) { return false; }
+  const Status& failure() const { return failure_; }
+
+ protected:
+  Status failure_;
+};
+
+}  // namespace gradsync
