@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
@@ -29,36 +29,32 @@ class WindowedSteps final : public StepSource {
   std::vector<Step> window_;
 };
 
-using Places = std::set<std::pair<Space, std::uint32_t>>;
+// The memory of a range, a bit a chunk; in place, input and output are one memory numbered by the message's chunks.
+constexpr std::uint32_t kChunksMax = 12, kScratchCopiesMax = 3;
+static_assert((2 + kScratchCopiesMax) * kChunksMax <= 64);
 
-// The memory of a range, chunk by chunk; in place, input and output are one memory numbered by the message's chunks.
-Places places(const Shape& shape, Aliasing aliasing, Space space, Range range) {
-  Places found;
+std::uint64_t places(const Shape& shape, Aliasing aliasing, Space space, Range range) {
+  std::uint64_t found = 0;
   for (std::uint32_t i = 0; i < range.count; ++i) {
     const std::uint32_t chunk = shape.chunk(space, range.first, i);
-    if (space == Space::scratch || aliasing == Aliasing::none) found.insert({space, chunk});
-    else found.insert({Space::output, shape.message_chunk(space, chunk)});
+    std::uint32_t bit = static_cast<std::uint32_t>(space) * kChunksMax + chunk;
+    if (space != Space::scratch && aliasing == Aliasing::in_place) bit = shape.message_chunk(space, chunk);
+    found |= std::uint64_t{1} << bit;
   }
   return found;
 }
 
-bool meet(const Places& a, const Places& b) {
-  for (const auto& place : a)
-    if (b.count(place)) return true;
-  return false;
-}
-
 bool hazard_by_chunks(const Step& a, const Step& b, const Shape& shape, Aliasing aliasing) {
   const auto reads = [&](const Step& step) {
-    Places found;
+    std::uint64_t found = 0;
     if (step.verb == Verb::local) found = places(shape, aliasing, step.source_space, step.source_range());
-    if (!step.writes() || step.mode == Mode::combine) found.merge(places(shape, aliasing, step.space, step.range()));
+    if (!step.writes() || step.mode == Mode::combine) found |= places(shape, aliasing, step.space, step.range());
     return found;
   };
   const auto writes = [&](const Step& step) {
-    return step.writes() ? places(shape, aliasing, step.space, step.range()) : Places();
+    return step.writes() ? places(shape, aliasing, step.space, step.range()) : 0;
   };
-  return meet(writes(a), writes(b)) || meet(reads(a), writes(b)) || meet(writes(a), reads(b));
+  return ((writes(a) & (writes(b) | reads(b))) | (reads(a) & writes(b))) != 0;
 }
 
 struct Case {
@@ -72,12 +68,12 @@ Case random_case(std::uint64_t seed) {
   const auto below = [&](std::uint64_t bound) { return static_cast<std::uint32_t>(random.below(bound)); };
   Case made;
   Shape& shape = made.shape;
-  shape.chunks = 1 + below(12);
+  shape.chunks = 1 + below(kChunksMax);
   shape.input.first = below(shape.chunks);
   shape.input.count = 1 + below(shape.chunks - shape.input.first);
   shape.output.first = below(shape.chunks);
   shape.output.count = 1 + below(shape.chunks - shape.output.first);
-  shape.scratch_copies = 1 + below(3);
+  shape.scratch_copies = 1 + below(kScratchCopiesMax);
   made.aliasing = below(2) ? Aliasing::in_place : Aliasing::none;
   Emit out(made.steps);
   const std::uint32_t peers = 1 + below(6), steps = below(120), width = 1 + below(shape.chunks);
