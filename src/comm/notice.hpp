@@ -1,0 +1,31 @@
+// Failure verdicts told to peers, on short-lived connections of their own, so that a stream that is stuck cannot hold them back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/status.hpp"
+#include "comm/membership.hpp"
+
+namespace gradsync {
+
+struct Notice {
+  std::uint32_t from = 0;  // the teller's rank in the communicator
+  Status status;           // `peer` is a rank of the communicator
+};
+
+// Tells `status` to the ranks `to` of the membership's group, all at the same time. Returns when the bytes are with the
+// kernel for each, or at the deadline; peers that cannot be reached are skipped (they are dead or done). The text is cut
+// to limits::notice_bytes_max. Allocates and blocks; never throws. `from` in `to` is skipped.
+// Returns to how many ranks it was handed.
+std::size_t send_notices(const Membership& membership, std::uint64_t epoch, std::uint32_t from,
+                         std::span<const std::uint32_t> to, const Status& status, Deadline deadline);
+
+// The payload behind a Hello of kind notice: u8 code, i32 peer, then the text.
+std::string encode_notice(const Status& status);
+std::optional<Status> decode_notice(std::span<const std::byte> payload);
+
+}  // namespace gradsync
