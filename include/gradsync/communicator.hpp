@@ -175,7 +175,7 @@ class Communicator {
   void barrier(const CallOptions& = {});
   Work barrier_async(const CallOptions& = {});
 
-  // Point to point, matched in order for each pair of ranks; independent of the collectives' order.
+  // Point to point, matched in order for each pair of ranks; independent of the collectives' order. Not to oneself.
   void send(ConstView input, int to, const CallOptions& = {});
   void recv(View output, int from, const CallOptions& = {});
   Work send_async(ConstView input, int to, const CallOptions& = {});

@@ -43,6 +43,7 @@ void check_root(const Caller& caller, const Asked& asked) {
   if (asked.root < 0 || asked.root >= static_cast<int>(caller.size))
     refuse(asked, "{} is rank {}, but the world has ranks 0 to {}", pair ? "the peer" : "the root", asked.root,
            caller.size - 1);
+  if (pair && asked.root == static_cast<int>(caller.rank)) refuse(asked, "the peer is rank {} itself", asked.root);
 }
 
 void check_view(const Asked& asked, const char* which, const void* data, std::size_t count, DType dtype) {

@@ -297,6 +297,8 @@ TEST(Communicator, BadArgumentsAreRefusedAndHarmNothing) {
     refused([&] { comm.all_reduce(view(std::as_const(x)), view(d), ReduceOp::sum); }, "the input is f32, the output is f64");
     refused([&] { comm.all_reduce(view(x), ReduceOp::bit_xor); }, "bit_xor of f32 is not defined");
     refused([&] { comm.broadcast(view(x), 2); }, "the root is rank 2, but the world has ranks 0 to 1");
+    refused([&] { comm.send(view(std::as_const(x)), comm.rank()); }, "itself");
+    refused([&] { comm.recv(view(x), 7); }, "the peer is rank 7, but the world has ranks 0 to 1");
     refused([&] { comm.all_reduce(View{nullptr, 3, DType::f32}, ReduceOp::sum); }, "null");
     refused([&] { comm.all_reduce(ConstView(x.data(), 5, DType::f32), View{x.data() + 1, 5, DType::f32}, ReduceOp::sum); },
             "overlap by 16 bytes");
