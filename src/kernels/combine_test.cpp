@@ -41,7 +41,12 @@ TEST(Combine, RunsOnAScalarAndOnTheWidestInstructionSet) {
   ASSERT_FALSE(sets.empty());
   EXPECT_TRUE(sets.back() == "SCALAR" || sets.back() == "EMU128") << sets.back();
   EXPECT_FALSE(force_instruction_set("MMX"));
+  for (const std::string_view name : sets) {
+    EXPECT_TRUE(force_instruction_set(name));
+    EXPECT_EQ(instruction_set(), name);
+  }
   EXPECT_TRUE(force_instruction_set(""));
+  EXPECT_EQ(instruction_set(), sets.front());
 }
 
 TEST(Combine, EqualsTheLoopForEveryPairCountAndAlignmentOnEveryInstructionSet) {

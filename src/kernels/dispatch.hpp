@@ -37,6 +37,7 @@ void divide_integers(DType dtype, std::uint64_t contributions, const Conversion&
 
 // The instruction sets of this build.
 std::vector<std::string_view> compiled_instruction_sets();
+std::string_view chosen_instruction_set();
 bool choose_instruction_set(std::string_view name);
 
 }  // namespace gradsync::kernels

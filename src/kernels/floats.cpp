@@ -73,6 +73,8 @@ void divide(Work work, std::uint64_t contributions, const Conversion& arrays) {
   work == Work::f32 ? divide_float<float>(contributions, arrays) : divide_float<double>(contributions, arrays);
 }
 
+const char* own_name() { return hwy::TargetName(HWY_TARGET); }
+
 }  // namespace HWY_NAMESPACE
 }  // namespace gradsync::kernels
 HWY_AFTER_NAMESPACE();
@@ -81,6 +83,7 @@ HWY_AFTER_NAMESPACE();
 namespace gradsync::kernels {
 HWY_EXPORT(floats);
 HWY_EXPORT(divide);
+HWY_EXPORT(own_name);
 
 void combine_floats(Work work, ReduceOp op, const Streams& streams) {
   HWY_DYNAMIC_DISPATCH(floats)(work, op, streams);
@@ -102,6 +105,8 @@ std::vector<std::string_view> compiled_instruction_sets() {
   for (std::int64_t left = usable_targets(); left != 0; left &= left - 1) names.emplace_back(hwy::TargetName(left & -left));
   return names;
 }
+
+std::string_view chosen_instruction_set() { return HWY_DYNAMIC_DISPATCH(own_name)(); }
 
 bool choose_instruction_set(std::string_view name) {
   for (std::int64_t left = usable_targets(); left != 0; left &= left - 1) {

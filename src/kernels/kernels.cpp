@@ -107,6 +107,8 @@ void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, vo
 
 std::vector<std::string_view> instruction_sets() { return compiled_instruction_sets(); }
 
+std::string_view instruction_set() { return chosen_instruction_set(); }
+
 bool force_instruction_set(std::string_view name) { return choose_instruction_set(name); }
 
 }  // namespace gradsync::kernels

@@ -48,6 +48,7 @@ void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, vo
 
 // The instruction sets that this machine can run, widest first, and a way for tests to force one ("" = the best again).
 std::vector<std::string_view> instruction_sets();
+std::string_view instruction_set();  // the one in use
 bool force_instruction_set(std::string_view name);  // not thread-safe; false if unknown
 
 }  // namespace gradsync::kernels

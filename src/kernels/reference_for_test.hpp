@@ -229,6 +229,7 @@ void on_every_instruction_set(F f) {
   for (const std::string_view name : instruction_sets()) {
     SCOPED_TRACE("instruction set " + std::string(name));
     ASSERT_TRUE(force_instruction_set(name));
+    ASSERT_EQ(instruction_set(), name);
     f();
   }
   ASSERT_TRUE(force_instruction_set(""));
