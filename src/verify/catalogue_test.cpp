@@ -74,23 +74,31 @@ TEST_P(GoldenCounters, AreThoseOfTheProof) {
   EXPECT_EQ(proof.counts.messages_max, golden.messages_max);
 }
 
-constexpr auto kRing = Algorithm::ring, kDoubling = Algorithm::recursive_doubling, kHalving = Algorithm::halving_doubling,
-               kCirculant = Algorithm::circulant, kTwoShot = Algorithm::two_shot, kOneShot = Algorithm::one_shot;
+constexpr auto kRing = Algorithm::ring, kDoubling = Algorithm::recursive_doubling,
+               kHalving = Algorithm::halving_doubling, kCirculant = Algorithm::circulant,
+               kTwoShot = Algorithm::two_shot, kOneShot = Algorithm::one_shot;
 
 INSTANTIATE_TEST_SUITE_P(
     Design, GoldenCounters,
-    testing::Values(
-        Golden{kRing, 3, 4, 32, 96, 16, 48, 4}, Golden{kDoubling, 3, 3, 48, 96, 48, 72, 2}, Golden{kHalving, 3, 5, 60, 108, 24, 48, 4},
-        Golden{kCirculant, 3, 4, 32, 96, 16, 48, 4}, Golden{kTwoShot, 3, 2, 32, 96, 16, 48, 4}, Golden{kOneShot, 3, 1, 48, 144, 48, 144, 2},
-        Golden{kRing, 5, 8, 64, 320, 32, 160, 8}, Golden{kDoubling, 5, 4, 120, 400, 120, 360, 3}, Golden{kHalving, 5, 7, 120, 340, 50, 160, 6},
-        Golden{kCirculant, 5, 6, 64, 320, 32, 160, 6}, Golden{kTwoShot, 5, 2, 64, 320, 32, 160, 8}, Golden{kOneShot, 5, 1, 160, 800, 160, 800, 4},
-        Golden{kRing, 7, 12, 96, 672, 48, 336, 12}, Golden{kDoubling, 7, 4, 168, 784, 168, 616, 3}, Golden{kHalving, 7, 7, 168, 756, 70, 336, 6},
-        Golden{kCirculant, 7, 6, 96, 672, 48, 336, 6}, Golden{kTwoShot, 7, 2, 96, 672, 48, 336, 12}, Golden{kOneShot, 7, 1, 336, 2352, 336, 2352, 6},
-        Golden{kRing, 8, 14, 112, 896, 56, 448, 14}, Golden{kDoubling, 8, 3, 192, 1536, 192, 1536, 3}, Golden{kHalving, 8, 6, 112, 896, 56, 448, 6},
-        Golden{kCirculant, 8, 6, 112, 896, 56, 448, 6}, Golden{kTwoShot, 8, 2, 112, 896, 56, 448, 14}, Golden{kOneShot, 8, 1, 448, 3584, 448, 3584, 7},
-        Golden{kRing, 12, 22, 176, 2112, 88, 1056, 22}, Golden{kDoubling, 12, 5, 384, 3072, 384, 2688, 4}, Golden{kHalving, 12, 9, 312, 2304, 132, 1056, 8},
-        Golden{kCirculant, 12, 8, 176, 2112, 88, 1056, 8}, Golden{kTwoShot, 12, 2, 176, 2112, 88, 1056, 22}, Golden{kOneShot, 12, 1, 1056, 12672, 1056, 12672, 11}),
-    [](const auto& test) { return std::string(name_of(test.param.algorithm)) + "_" + std::to_string(test.param.world); });
+    testing::Values(Golden{kRing, 3, 4, 32, 96, 16, 48, 4}, Golden{kDoubling, 3, 3, 48, 96, 48, 72, 2},
+                    Golden{kHalving, 3, 5, 60, 108, 24, 48, 4}, Golden{kCirculant, 3, 4, 32, 96, 16, 48, 4},
+                    Golden{kTwoShot, 3, 2, 32, 96, 16, 48, 4}, Golden{kOneShot, 3, 1, 48, 144, 48, 144, 2},
+                    Golden{kRing, 5, 8, 64, 320, 32, 160, 8}, Golden{kDoubling, 5, 4, 120, 400, 120, 360, 3},
+                    Golden{kHalving, 5, 7, 120, 340, 50, 160, 6}, Golden{kCirculant, 5, 6, 64, 320, 32, 160, 6},
+                    Golden{kTwoShot, 5, 2, 64, 320, 32, 160, 8}, Golden{kOneShot, 5, 1, 160, 800, 160, 800, 4},
+                    Golden{kRing, 7, 12, 96, 672, 48, 336, 12}, Golden{kDoubling, 7, 4, 168, 784, 168, 616, 3},
+                    Golden{kHalving, 7, 7, 168, 756, 70, 336, 6}, Golden{kCirculant, 7, 6, 96, 672, 48, 336, 6},
+                    Golden{kTwoShot, 7, 2, 96, 672, 48, 336, 12}, Golden{kOneShot, 7, 1, 336, 2352, 336, 2352, 6},
+                    Golden{kRing, 8, 14, 112, 896, 56, 448, 14}, Golden{kDoubling, 8, 3, 192, 1536, 192, 1536, 3},
+                    Golden{kHalving, 8, 6, 112, 896, 56, 448, 6}, Golden{kCirculant, 8, 6, 112, 896, 56, 448, 6},
+                    Golden{kTwoShot, 8, 2, 112, 896, 56, 448, 14}, Golden{kOneShot, 8, 1, 448, 3584, 448, 3584, 7},
+                    Golden{kRing, 12, 22, 176, 2112, 88, 1056, 22}, Golden{kDoubling, 12, 5, 384, 3072, 384, 2688, 4},
+                    Golden{kHalving, 12, 9, 312, 2304, 132, 1056, 8}, Golden{kCirculant, 12, 8, 176, 2112, 88, 1056, 8},
+                    Golden{kTwoShot, 12, 2, 176, 2112, 88, 1056, 22},
+                    Golden{kOneShot, 12, 1, 1056, 12672, 1056, 12672, 11}),
+    [](const auto& test) {
+      return std::string(name_of(test.param.algorithm)) + "_" + std::to_string(test.param.world);
+    });
 
 }  // namespace
 }  // namespace gradsync

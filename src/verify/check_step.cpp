@@ -23,7 +23,8 @@ Status check_local(const Step& step, const Shape& shape, bool same_message_chunk
   read.verb = Verb::send;
   read.space = step.source_space;
   read.first = step.source;
-  if (hazard_between(read, Step{step.first, step.count, 0, 0, Verb::recv, step.mode, step.space}, shape, Aliasing::none))
+  if (hazard_between(read, Step{step.first, step.count, 0, 0, Verb::recv, step.mode, step.space}, shape,
+                     Aliasing::none))
     return failure(ErrorCode::invalid_argument, "source and target overlap");
   return {};
 }
@@ -38,15 +39,17 @@ std::string_view name_of_space(Space space) {
 std::string describe(const Step& step) {
   const bool combine = step.mode == Mode::combine;
   const auto place = name_of_space(step.space);
-  if (step.verb == Verb::send) return fmt::format("send of {} chunks of {} {} to rank {}", step.count, place, step.first, step.peer);
+  if (step.verb == Verb::send)
+    return fmt::format("send of {} chunks of {} {} to rank {}", step.count, place, step.first, step.peer);
   if (step.verb == Verb::recv)
-    return fmt::format("{} of {} chunks from rank {} into {} {}", combine ? "recv_reduce" : "recv", step.count, step.peer, place,
-                       step.first);
+    return fmt::format("{} of {} chunks from rank {} into {} {}", combine ? "recv_reduce" : "recv", step.count,
+                       step.peer, place, step.first);
   return fmt::format("{} of {} chunks from {} {} into {} {}", combine ? "reduce" : "copy", step.count,
                      name_of_space(step.source_space), step.source, place, step.first);
 }
 
-Status check_step(const Step& step, const Shape& shape, std::uint32_t rank, std::uint32_t world, bool same_message_chunks) {
+Status check_step(const Step& step, const Shape& shape, std::uint32_t rank, std::uint32_t world,
+                  bool same_message_chunks) {
   if (Status status = check_range(shape, step.space, step.range()); !status.ok()) return status;
   if (step.writes() && step.space == Space::input) return failure(ErrorCode::invalid_argument, "writes the input");
   if (step.verb == Verb::local) return check_local(step, shape, same_message_chunks);
@@ -58,14 +61,15 @@ Status check_step(const Step& step, const Shape& shape, std::uint32_t rank, std:
   return {};
 }
 
-bool same_chunks(const Shape& a, Space space_a, const Shape& b, Space space_b, std::uint32_t first_a, std::uint32_t first_b,
-                 std::uint32_t count) {
+bool same_chunks(const Shape& a, Space space_a, const Shape& b, Space space_b, std::uint32_t first_a,
+                 std::uint32_t first_b, std::uint32_t count) {
   // Both walk on by one until their cycle wraps; compare where either of them starts anew.
   std::uint32_t at = 0;
   while (at < count) {
     const std::uint32_t i = a.chunk(space_a, first_a, at), j = b.chunk(space_b, first_b, at);
     if (a.message_chunk(space_a, i) != b.message_chunk(space_b, j)) return false;
-    const std::uint32_t left_a = a.cycle(space_a) - i % a.cycle(space_a), left_b = b.cycle(space_b) - j % b.cycle(space_b);
+    const std::uint32_t left_a = a.cycle(space_a) - i % a.cycle(space_a),
+                        left_b = b.cycle(space_b) - j % b.cycle(space_b);
     at += left_a < left_b ? left_a : left_b;
   }
   return true;

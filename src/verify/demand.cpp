@@ -34,8 +34,8 @@ Windows windows_of(const Recipe& recipe, const Shape& shape, std::uint32_t rank)
 }
 
 Status wrong(const Recipe& recipe, std::uint32_t rank, std::string_view space, Window found, Window expected) {
-  return failure(ErrorCode::invalid_argument, "{} rank {}: {} is chunks {}+{}, expected {}+{}", name_of(recipe.collective), rank,
-                 space, found.first, found.count, expected.first, expected.count);
+  return failure(ErrorCode::invalid_argument, "{} rank {}: {} is chunks {}+{}, expected {}+{}",
+                 name_of(recipe.collective), rank, space, found.first, found.count, expected.first, expected.count);
 }
 
 }  // namespace
@@ -63,15 +63,18 @@ Status check_shape(const Recipe& recipe, const Shape& shape, std::uint32_t rank)
   if (shape.chunks == 0) return failure(ErrorCode::invalid_argument, "rank {}: the message has no chunks", rank);
   if (recipe.collective == Collective::all_to_all) {
     if (shape.input.count == 0 || shape.input.count % recipe.world != 0 || shape.input.count != shape.output.count)
-      return failure(ErrorCode::invalid_argument, "all_to_all rank {}: input has {} chunks and output {}, expected equal multiples of {}", rank,
+      return failure(ErrorCode::invalid_argument,
+                     "all_to_all rank {}: input has {} chunks and output {}, expected equal multiples of {}", rank,
                      shape.input.count, shape.output.count, recipe.world);
   } else if (has_blocks(recipe.collective) && shape.chunks % recipe.world != 0) {
     return failure(ErrorCode::invalid_argument, "{} rank {}: the message has {} chunks, expected a multiple of {}",
                    name_of(recipe.collective), rank, shape.chunks, recipe.world);
   }
   const Windows expected = windows_of(recipe, shape, rank);
-  if (expected.input && shape.input != *expected.input) return wrong(recipe, rank, "input", shape.input, *expected.input);
-  if (shape.output.count != expected.output.count || (shape.output.count > 0 && shape.output.first != expected.output.first))
+  if (expected.input && shape.input != *expected.input)
+    return wrong(recipe, rank, "input", shape.input, *expected.input);
+  if (shape.output.count != expected.output.count ||
+      (shape.output.count > 0 && shape.output.first != expected.output.first))
     return wrong(recipe, rank, "output", shape.output, expected.output);
   const auto inside = [&](Window w) { return w.first <= shape.chunks && w.count <= shape.chunks - w.first; };
   if (!inside(shape.input)) return wrong(recipe, rank, "input", shape.input, {0, shape.chunks});

@@ -30,7 +30,7 @@ class SetDomain {
   struct Value {
     std::array<std::uint64_t, Words> set{};  // ranks; none: never written
     std::uint64_t hash = 0;
-    std::uint32_t chunk = 0;                 // of the message
+    std::uint32_t chunk = 0;  // of the message
   };
   explicit SetDomain(std::uint32_t ranks) {
     GRADSYNC_CHECK(ranks <= 64 * Words);

@@ -150,7 +150,8 @@ class Run {
   // The integer that the collective promises.
   std::uint64_t promised(std::uint32_t r, std::uint32_t output_chunk, std::uint64_t e) const {
     const Recipe& recipe = (*world_)[r].recipe;
-    const std::uint32_t m = (*world_)[r].shape.output.first + output_chunk, per = (*world_)[r].shape.chunks / recipe.world;
+    const std::uint32_t m = (*world_)[r].shape.output.first + output_chunk,
+                        per = (*world_)[r].shape.chunks / recipe.world;
     switch (recipe.collective) {
       case Collective::all_gather:
       case Collective::gather: return input(m / per, m, e).integer;

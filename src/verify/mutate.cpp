@@ -65,7 +65,8 @@ bool apply(Schedule& schedule, MutationKind kind, std::size_t at, Random& random
 }  // namespace
 
 std::string_view name_of(MutationKind kind) {
-  constexpr std::array<std::string_view, kMutationKindCount> names{"drop", "duplicate", "swap", "redirect", "mode", "shift", "resize"};
+  constexpr std::array<std::string_view, kMutationKindCount> names{"drop", "duplicate", "swap",  "redirect",
+                                                                   "mode", "shift",     "resize"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -77,7 +78,8 @@ std::optional<Mutation> mutate(std::span<Schedule> world, MutationKind kind, Ran
   const Step before = world[rank].steps[at];
   if (!apply(world[rank], kind, at, random)) return std::nullopt;
   return Mutation{kind, static_cast<std::uint32_t>(rank), at,
-                  fmt::format("rank {} step {} (chunks {}+{}, peer {}): {}", rank, at, before.first, before.count, before.peer, name_of(kind))};
+                  fmt::format("rank {} step {} (chunks {}+{}, peer {}): {}", rank, at, before.first, before.count,
+                              before.peer, name_of(kind))};
 }
 
 }  // namespace gradsync

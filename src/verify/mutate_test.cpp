@@ -51,12 +51,14 @@ struct Tally {
 // Rules that the verifier holds schedules to although these inputs do not show the damage: a value that nobody uses may
 // be read before it is set, or be combined twice; and sums may be equal in bits by luck.
 std::string stricter_reason(const std::string& message) {
-  for (const char* reason : {"which nobody has written", "starts at chunk", "different chunks of the message", "combines", "another order"})
+  for (const char* reason :
+       {"which nobody has written", "starts at chunk", "different chunks of the message", "combines", "another order"})
     if (message.find(reason) != std::string::npos) return reason;
   return {};
 }
 
-void try_one(const std::vector<Schedule>& world, const Mutation& mutation, Aliasing aliasing, std::uint64_t seed, Tally& tally) {
+void try_one(const std::vector<Schedule>& world, const Mutation& mutation, Aliasing aliasing, std::uint64_t seed,
+             Tally& tally) {
   ProveOptions options;
   options.aliasing = aliasing;
   options.layouts = test_layouts;
@@ -69,8 +71,9 @@ void try_one(const std::vector<Schedule>& world, const Mutation& mutation, Alias
   if (!fault.empty()) {
     ++tally.changed[kind];
     EXPECT_FALSE(by_fingerprints.ok()) << mutation.text << ": " << fault << " (seed " << seed << ")";
-    EXPECT_FALSE(proof.ok()) << name_of(world[0].recipe.collective) << ' ' << name_of(world[0].recipe.algorithm) << " of "
-                             << world.size() << ", " << mutation.text << ": " << fault << " (seed " << seed << ")";
+    EXPECT_FALSE(proof.ok()) << name_of(world[0].recipe.collective) << ' ' << name_of(world[0].recipe.algorithm)
+                             << " of " << world.size() << ", " << mutation.text << ": " << fault << " (seed " << seed
+                             << ")";
     return;
   }
   ++tally.unchanged[kind];
@@ -82,10 +85,12 @@ void try_one(const std::vector<Schedule>& world, const Mutation& mutation, Alias
 
 void mutate_one(const CatalogueEntry& entry, std::uint32_t ranks, MutationKind kind, Random& random, Tally& tally) {
   const std::vector<Schedule> sound = hold(RecipeWorld(recipe_of(entry, ranks)));
-  const Aliasing aliasing = allows_in_place(entry.collective) && random.below(2) == 0 ? Aliasing::in_place : Aliasing::none;
+  const Aliasing aliasing =
+      allows_in_place(entry.collective) && random.below(2) == 0 ? Aliasing::in_place : Aliasing::none;
   for (int attempt = 0; attempt < 20; ++attempt) {
     std::vector<Schedule> world = sound;
-    if (const auto mutation = mutate(world, kind, random)) return try_one(world, *mutation, aliasing, random.next(), tally);
+    if (const auto mutation = mutate(world, kind, random))
+      return try_one(world, *mutation, aliasing, random.next(), tally);
   }
 }
 
@@ -103,12 +108,14 @@ TEST(Mutations, ThatChangeTheMeaningAreAllRejected) {
         if (takes_part(entry, ranks))
           mutate_one(entry, ranks, static_cast<MutationKind>(kind % kMutationKindCount), random, tally);
   for (std::size_t kind = 0; kind < kMutationKindCount; ++kind) {
-    std::printf("%-10s %4lu change the meaning, %4lu do not\n", std::string(name_of(static_cast<MutationKind>(kind))).c_str(),
+    std::printf("%-10s %4lu change the meaning, %4lu do not\n",
+                std::string(name_of(static_cast<MutationKind>(kind))).c_str(),
                 static_cast<unsigned long>(tally.changed[kind]), static_cast<unsigned long>(tally.unchanged[kind]));
     EXPECT_GT(tally.changed[kind], 50u) << name_of(static_cast<MutationKind>(kind));
   }
   std::printf("of those that do not, %lu are accepted", static_cast<unsigned long>(tally.accepted));
-  for (const auto& [reason, count] : tally.stricter) std::printf(", %lu rejected (\"%s\")", static_cast<unsigned long>(count), reason.c_str());
+  for (const auto& [reason, count] : tally.stricter)
+    std::printf(", %lu rejected (\"%s\")", static_cast<unsigned long>(count), reason.c_str());
   std::printf("\n");
   EXPECT_GE(tally.changed_total(), 1000u);
   EXPECT_GT(tally.accepted, 0u);

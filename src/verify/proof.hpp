@@ -13,10 +13,10 @@
 
 #include <cstdint>
 
+#include "algorithms/world.hpp"
 #include "base/status.hpp"
 #include "schedule/cursor.hpp"
 #include "schedule/layouts.hpp"
-#include "algorithms/world.hpp"
 
 namespace gradsync {
 

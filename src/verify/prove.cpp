@@ -52,7 +52,8 @@ std::uint32_t window_steps_for(std::uint32_t ranks) {
 Status check_provable(const Recipe& recipe) {
   if (Status status = check(recipe); !status.ok()) return status;
   if (point_to_point(recipe.collective) && recipe.world != 2)
-    return failure(ErrorCode::unsupported, "{} is proven in a world of 2, not of {}", name_of(recipe.collective), recipe.world);
+    return failure(ErrorCode::unsupported, "{} is proven in a world of 2, not of {}", name_of(recipe.collective),
+                   recipe.world);
   return {};
 }
 
@@ -67,14 +68,18 @@ Proof prove(const World& world, const ProveOptions& options) {
   if (ranks == 0) return {failure(ErrorCode::invalid_argument, "a world of no ranks"), {}};
   for (std::uint32_t r = 0; r < ranks; ++r)
     if (world.recipe(r).world != ranks)
-      return {failure(ErrorCode::invalid_argument, "rank {} is of a world of {}, expected {}", r, world.recipe(r).world, ranks), {}};
+      return {failure(ErrorCode::invalid_argument, "rank {} is of a world of {}, expected {}", r, world.recipe(r).world,
+                      ranks),
+              {}};
   const bool sets = options.domain == ProofDomain::sets ||
                     (options.domain == ProofDomain::automatic && ranks <= limits::proof_sets_ranks_max);
   if (!sets) return prove_over(world, options, FingerprintDomain(ranks));
   if (ranks <= 64) return prove_over(world, options, SetDomain<1>(ranks));
   if (ranks <= limits::proof_sets_ranks_max)
     return prove_over(world, options, SetDomain<limits::proof_sets_ranks_max / 64>(ranks));
-  return {failure(ErrorCode::out_of_range, "sets of contributions reach {} ranks, not {}", limits::proof_sets_ranks_max, ranks), {}};
+  return {failure(ErrorCode::out_of_range, "sets of contributions reach {} ranks, not {}", limits::proof_sets_ranks_max,
+                  ranks),
+          {}};
 }
 
 Proof prove(const Recipe& recipe, const ProveOptions& options) {

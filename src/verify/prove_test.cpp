@@ -16,11 +16,15 @@ Operand scratch(std::uint32_t first, std::uint32_t count = 1) { return {Space::s
 // A world of hand-made schedules.
 class Hand {
  public:
-  Hand(Collective collective, std::uint32_t world, std::uint32_t chunks, std::uint32_t scratch_copies = 0) : schedules_(world) {
+  Hand(Collective collective, std::uint32_t world, std::uint32_t chunks, std::uint32_t scratch_copies = 0)
+      : schedules_(world) {
     for (std::uint32_t r = 0; r < world; ++r) {
       const Window all{0, chunks};
       const bool source = collective == Collective::all_reduce || r == 0;
-      schedules_[r] = {{collective, Algorithm::flat, world, 0, 1, {}}, r, {chunks, source ? all : Window{}, all, scratch_copies}, {}};
+      schedules_[r] = {{collective, Algorithm::flat, world, 0, 1, {}},
+                       r,
+                       {chunks, source ? all : Window{}, all, scratch_copies},
+                       {}};
     }
   }
   Emit rank(std::uint32_t r) { return Emit(schedules_[r].steps); }
@@ -63,14 +67,17 @@ TEST(Prove, CountsMessagesWithoutElements) {
 TEST(Prove, NamesAReadOfWhatNobodyWrote) {
   Hand hand = exchange();
   hand.schedule(1).steps.erase(hand.schedule(1).steps.begin());
-  EXPECT_EQ(hand.message(), "rank 1 step 0 (send of 1 chunks of output 0 to rank 0): reads chunk 0 of output, which nobody has written");
+  EXPECT_EQ(
+      hand.message(),
+      "rank 1 step 0 (send of 1 chunks of output 0 to rank 0): reads chunk 0 of output, which nobody has written");
 }
 
 TEST(Prove, NamesAContributionThatComesTwice) {
   Hand hand = exchange();
   hand.rank(0).reduce(out(0), in(0));
   EXPECT_EQ(hand.message(),
-            "rank 0 step 3 (reduce of 1 chunks from input 0 into output 0): combines chunk 0 of ranks {0} with chunk 0 of output, "
+            "rank 0 step 3 (reduce of 1 chunks from input 0 into output 0): combines chunk 0 of ranks {0} with chunk 0 "
+            "of output, "
             "which holds chunk 0 of ranks {0 1}");
 }
 
@@ -79,7 +86,8 @@ TEST(Prove, NamesAnOutputThatLacksAContribution) {
   EXPECT_EQ(hand.message(), "rank 0 ends with nothing in output chunk 0, expected chunk 0 of every rank once");
   Hand assigned = exchange();
   assigned.schedule(1).steps[2].mode = Mode::assign;
-  EXPECT_EQ(assigned.message(), "rank 1 ends with chunk 0 of ranks {0} in output chunk 0, expected chunk 0 of every rank once");
+  EXPECT_EQ(assigned.message(),
+            "rank 1 ends with chunk 0 of ranks {0} in output chunk 0, expected chunk 0 of every rank once");
 }
 
 TEST(Prove, NamesASumOfDifferentChunks) {
@@ -91,11 +99,13 @@ TEST(Prove, NamesASumOfDifferentChunks) {
 TEST(Prove, NamesAMessageOfTheWrongSizeOrPlace) {
   Hand shorter = exchange(2);
   shorter.schedule(0).steps[1].count = 1;
-  EXPECT_THAT(shorter.message(), HasSubstr("rank 1 step 2 (recv_reduce of 2 chunks from rank 0 into output 0): the message "
-                                           "(step 1 of rank 0) has 1 chunks, expected 2"));
+  EXPECT_THAT(shorter.message(),
+              HasSubstr("rank 1 step 2 (recv_reduce of 2 chunks from rank 0 into output 0): the message "
+                        "(step 1 of rank 0) has 1 chunks, expected 2"));
   Hand elsewhere = exchange(2);
   elsewhere.schedule(0).steps[1].first = 1;
-  EXPECT_THAT(elsewhere.message(), HasSubstr("the message (step 1 of rank 0) starts at chunk 1 of the message, expected 0"));
+  EXPECT_THAT(elsewhere.message(),
+              HasSubstr("the message (step 1 of rank 0) starts at chunk 1 of the message, expected 0"));
 }
 
 TEST(Prove, NamesStepsThatLeaveTheirSpaces) {
@@ -106,7 +116,8 @@ TEST(Prove, NamesStepsThatLeaveTheirSpaces) {
   };
   EXPECT_THAT(first_step({2, 1, 0, 1, Verb::send}), HasSubstr("chunks 2+1 lie outside output, which has 2"));
   EXPECT_THAT(first_step({0, 3, 0, 1, Verb::send}), HasSubstr("chunks 0+3 lie outside output, which has 2"));
-  EXPECT_THAT(first_step({0, 1, 0, 1, Verb::send, Mode::assign, Space::scratch}), HasSubstr("chunks 0+1 lie outside scratch, which has 0"));
+  EXPECT_THAT(first_step({0, 1, 0, 1, Verb::send, Mode::assign, Space::scratch}),
+              HasSubstr("chunks 0+1 lie outside scratch, which has 0"));
   EXPECT_THAT(first_step({0, 1, 0, 1, Verb::recv, Mode::assign, Space::input}), HasSubstr("writes the input"));
   EXPECT_THAT(first_step({0, 1, 0, 2, Verb::send}), HasSubstr("there is no rank 2 in a world of 2"));
   EXPECT_THAT(first_step({0, 1, 0, 0, Verb::send}), HasSubstr("the peer is the rank itself"));
@@ -117,8 +128,9 @@ TEST(Prove, NamesStepsThatLeaveTheirSpaces) {
 TEST(Prove, NamesWhoWaitsForWhomInADeadlock) {
   Hand hand = exchange();
   for (std::uint32_t r : {0u, 1u}) std::swap(hand.schedule(r).steps[1], hand.schedule(r).steps[2]);
-  EXPECT_EQ(hand.message(), "deadlock of 2 ranks with a window of 1 messages: rank 0 step 1 waits for a message from rank 1, "
-                            "rank 1 step 1 waits for a message from rank 0");
+  EXPECT_EQ(hand.message(),
+            "deadlock of 2 ranks with a window of 1 messages: rank 0 step 1 waits for a message from rank 1, "
+            "rank 1 step 1 waits for a message from rank 0");
 }
 
 TEST(Prove, NamesAMessageThatIsNeverReceived) {
@@ -171,7 +183,8 @@ TEST(Prove, RejectsInPlaceWhatOverwritesItsInput) {
   ProveOptions options;
   EXPECT_EQ(hand.message(options), "");
   options.aliasing = Aliasing::in_place;
-  EXPECT_THAT(hand.message(options), HasSubstr("rank 1 step 3 (reduce of 1 chunks from scratch 0 into output 0): combines"));
+  EXPECT_THAT(hand.message(options),
+              HasSubstr("rank 1 step 3 (reduce of 1 chunks from scratch 0 into output 0): combines"));
 }
 
 TEST(Prove, RejectsSpacesThatTheCollectiveDoesNotHave) {
@@ -188,7 +201,8 @@ TEST(Prove, RejectsUnevenBlocksThatDoNotMatch) {
   ProveOptions options;
   options.layouts = [](const Recipe&, const Shape&, std::uint32_t rank) {
     std::vector<std::uint64_t> sent, received;
-    for (std::uint32_t other = 0; other < 3; ++other) sent.push_back(rank * 3 + other), received.push_back(other * 3 + rank);
+    for (std::uint32_t other = 0; other < 3; ++other)
+      sent.push_back(rank * 3 + other), received.push_back(other * 3 + rank);
     return Layouts(Layout::given_blocks(sent), Layout::given_blocks(received));
   };
   const Proof right = prove(recipe, options);
@@ -198,17 +212,20 @@ TEST(Prove, RejectsUnevenBlocksThatDoNotMatch) {
   options.layouts = [](const Recipe&, const Shape&, std::uint32_t rank) {
     return Layouts(Layout::given_blocks(std::vector<std::uint64_t>(3, rank + 1)));
   };
-  EXPECT_THAT(prove(recipe, options).status.message, HasSubstr("has 2 elements, expected 3 in chunks of the same sizes"));
+  EXPECT_THAT(prove(recipe, options).status.message,
+              HasSubstr("has 2 elements, expected 3 in chunks of the same sizes"));
 }
 
 TEST(Prove, RefusesWhatItCannotProve) {
-  EXPECT_THAT(prove(Recipe{Collective::all_reduce, Algorithm::ring, 0, 0, 1, {}}).status.message, HasSubstr("world of 0 ranks"));
+  EXPECT_THAT(prove(Recipe{Collective::all_reduce, Algorithm::ring, 0, 0, 1, {}}).status.message,
+              HasSubstr("world of 0 ranks"));
   EXPECT_THAT(prove(Recipe{Collective::send, Algorithm::direct, 3, 0, 1, {}}).status.message,
               HasSubstr("send is proven in a world of 2, not of 3"));
   ProveOptions options;
   options.domain = ProofDomain::sets;
-  EXPECT_THAT(prove(Recipe{Collective::all_reduce, Algorithm::recursive_doubling, 257, 0, 1, {}}, options).status.message,
-              HasSubstr("sets of contributions reach 256 ranks, not 257"));
+  EXPECT_THAT(
+      prove(Recipe{Collective::all_reduce, Algorithm::recursive_doubling, 257, 0, 1, {}}, options).status.message,
+      HasSubstr("sets of contributions reach 256 ranks, not 257"));
 }
 
 }  // namespace

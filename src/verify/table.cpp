@@ -9,8 +9,8 @@
 namespace gradsync {
 namespace {
 
-constexpr std::uint32_t kRootsAllRanks = 64;    // worlds in which every root is proven
-constexpr std::uint32_t kVariantsRanks = 256;   // worlds in which more than one variant is proven
+constexpr std::uint32_t kRootsAllRanks = 64;   // worlds in which every root is proven
+constexpr std::uint32_t kVariantsRanks = 256;  // worlds in which more than one variant is proven
 
 bool point_to_point(Collective c) { return c == Collective::send || c == Collective::recv; }
 
@@ -51,7 +51,8 @@ std::vector<std::vector<std::uint32_t>> groupings_of(Algorithm algorithm, std::u
 }
 
 std::string describe(const Recipe& recipe) {
-  std::string text = fmt::format("{} {} of {} ranks", name_of(recipe.collective), name_of(recipe.algorithm), recipe.world);
+  std::string text =
+      fmt::format("{} {} of {} ranks", name_of(recipe.collective), name_of(recipe.algorithm), recipe.world);
   if (has_root(recipe.collective) || point_to_point(recipe.collective)) text += fmt::format(", root {}", recipe.root);
   if (recipe.segments > 1) text += fmt::format(", {} segments", recipe.segments);
   if (!recipe.hosts.empty()) text += fmt::format(", hosts {}", fmt::join(recipe.hosts, " "));

@@ -26,12 +26,12 @@ struct ProofRow {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::ring;
   std::uint32_t world = 1;
-  std::uint32_t variants = 0;  // recipes proven
-  ProofCounts counts;          // of the first recipe: root 0, one segment, the first grouping
-  std::uint64_t window_min = 1;  // that suffices for every variant
-  std::uint64_t staging_max = 0; // over all variants
+  std::uint32_t variants = 0;     // recipes proven
+  ProofCounts counts;             // of the first recipe: root 0, one segment, the first grouping
+  std::uint64_t window_min = 1;   // that suffices for every variant
+  std::uint64_t staging_max = 0;  // over all variants
   bool ok = true;
-  std::string message;         // of the first violation, naming the variant
+  std::string message;  // of the first violation, naming the variant
 };
 
 // The recipes that one row proves.

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "schedule/cursor.hpp"
 #include "schedule/channels.hpp"
+#include "schedule/cursor.hpp"
 #include "verify/check_step.hpp"
 #include "verify/demand.hpp"
 #include "verify/proof.hpp"
@@ -21,7 +21,11 @@ class Walk {
  public:
   using Value = typename Domain::Value;
   Walk(const World& world, const ProveOptions& options, Domain& domain, std::uint64_t window)
-      : world_(&world), options_(&options), domain_(&domain), window_(window), ranks_(world.size()) {}
+      : world_(&world),
+        options_(&options),
+        domain_(&domain),
+        window_(window),
+        ranks_(world.size()) {}
 
   // The first violation, or what was counted.
   Proof run() {
@@ -50,7 +54,7 @@ class Walk {
     Layouts layouts;
     std::unique_ptr<StepSource> source;
     std::optional<Cursor> cursor;
-    std::vector<Value> memory;   // input (only in place), output, scratch
+    std::vector<Value> memory;      // input (only in place), output, scratch
     std::uint32_t waiting = kNone;  // the channel that it waits for: for a message, or for room
     std::uint64_t clock = 0, depth = 0, messages = 0, sent = 0, reduced = 0, staged = 0, staged_max = 0;
   };
@@ -165,7 +169,8 @@ class Walk {
 
   void run_local(std::uint32_t r, const Step& step) {
     const Rank& rank = ranks_[r];
-    if (!matches_chunks(r) && !equal_sizes(rank, step.source_space, step.source, rank, step.space, step.first, step.count))
+    if (!matches_chunks(r) &&
+        !equal_sizes(rank, step.source_space, step.source, rank, step.space, step.first, step.count))
       return violate(r, step, "source and target chunks differ in elements");
     loaded_.clear();
     if (load(r, step, step.source_space, step.source_range(), loaded_)) store(r, step, loaded_);
@@ -186,7 +191,8 @@ class Walk {
       for (std::uint32_t i = 0; i < count; ++i) {
         values.push_back(leaves ? domain_->leaf(rank.shape.message_chunk(space, first + i), r) : memory[i]);
         if (!domain_->written(values.back()) && violation_.ok())
-          violate(r, step, fmt::format("reads chunk {} of {}, which nobody has written", first + i, name_of_space(space)));
+          violate(r, step,
+                  fmt::format("reads chunk {} of {}, which nobody has written", first + i, name_of_space(space)));
       }
     });
     return violation_.ok();
@@ -208,8 +214,9 @@ class Walk {
   void combine(std::uint32_t r, const Step& step, std::uint32_t first, std::span<Value> into, const Value* with) {
     for (std::size_t i = 0; i < into.size(); ++i) {
       if (domain_->written(into[i]) && domain_->combine(into[i], with[i])) continue;
-      return violate(r, step, fmt::format("combines {} with chunk {} of {}, which holds {}", domain_->describe(with[i]),
-                                          first + i, name_of_space(step.space), domain_->describe(into[i])));
+      return violate(r, step,
+                     fmt::format("combines {} with chunk {} of {}, which holds {}", domain_->describe(with[i]),
+                                 first + i, name_of_space(step.space), domain_->describe(into[i])));
     }
   }
 
@@ -219,27 +226,32 @@ class Walk {
     const Rank& rank = ranks_[r];
     const Shape& from = ranks_[step.peer].shape;
     if (message.range.count != step.count) {
-      violate(r, step, fmt::format("the message (step {} of rank {}) has {} chunks, expected {}", message.step, step.peer,
-                                   message.range.count, step.count));
+      violate(r, step,
+              fmt::format("the message (step {} of rank {}) has {} chunks, expected {}", message.step, step.peer,
+                          message.range.count, step.count));
       return false;
     }
     if (matches_chunks(r)) {
-      if (same_chunks(from, message.space, rank.shape, step.space, message.range.first, step.first, step.count)) return true;
-      violate(r, step, fmt::format("the message (step {} of rank {}) starts at chunk {} of the message, expected {}", message.step,
-                                   step.peer, from.message_chunk(message.space, message.range.first),
-                                   rank.shape.message_chunk(step.space, step.first)));
+      if (same_chunks(from, message.space, rank.shape, step.space, message.range.first, step.first, step.count))
+        return true;
+      violate(r, step,
+              fmt::format("the message (step {} of rank {}) starts at chunk {} of the message, expected {}",
+                          message.step, step.peer, from.message_chunk(message.space, message.range.first),
+                          rank.shape.message_chunk(step.space, step.first)));
       return false;
     }
-    if (equal_sizes(ranks_[step.peer], message.space, message.range.first, rank, step.space, step.first, step.count)) return true;
-    violate(r, step, fmt::format("the message (step {} of rank {}) has {} elements, expected {} in chunks of the same sizes",
-                                 message.step, step.peer, message.elements,
-                                 elements_of(rank.shape, rank.layouts, step.space, step.range())));
+    if (equal_sizes(ranks_[step.peer], message.space, message.range.first, rank, step.space, step.first, step.count))
+      return true;
+    violate(r, step,
+            fmt::format("the message (step {} of rank {}) has {} elements, expected {} in chunks of the same sizes",
+                        message.step, step.peer, message.elements,
+                        elements_of(rank.shape, rank.layouts, step.space, step.range())));
     return false;
   }
 
   // Whether two ranges agree in the elements of each chunk; what an all-to-all, whose chunks have no common number, goes by.
-  bool equal_sizes(const Rank& a, Space space_a, std::uint32_t first_a, const Rank& b, Space space_b, std::uint32_t first_b,
-                   std::uint32_t count) const {
+  bool equal_sizes(const Rank& a, Space space_a, std::uint32_t first_a, const Rank& b, Space space_b,
+                   std::uint32_t first_b, std::uint32_t count) const {
     const auto elements = [](const Rank& rank, Space space, std::uint32_t first, std::uint32_t i) {
       return rank.layouts.of(space).size(rank.shape.message_chunk(space, rank.shape.chunk(space, first, i)));
     };
@@ -250,8 +262,8 @@ class Walk {
 
   void violate(std::uint32_t r, const Step& step, const std::string& what) {
     if (!violation_.ok()) return;
-    violation_ = failure(ErrorCode::invalid_argument, "rank {} step {} ({}): {}", r, ranks_[r].cursor->index(head(ranks_[r])),
-                         describe(step), what);
+    violation_ = failure(ErrorCode::invalid_argument, "rank {} step {} ({}): {}", r,
+                         ranks_[r].cursor->index(head(ranks_[r])), describe(step), what);
   }
 
   // All ranks at their ends, all messages received, all outputs as promised and equal.
@@ -261,8 +273,9 @@ class Walk {
     for (std::uint32_t c = 0; c < channels_.count(); ++c)
       if (const std::uint64_t left = channels_.under_way(c); left > 0) {
         const auto [from, to] = channels_.pair(c);
-        violation_ = failure(ErrorCode::invalid_argument, "rank {} never receives {} messages of rank {}, the first of step {}", to,
-                             left, from, channels_.front(c).step);
+        violation_ =
+            failure(ErrorCode::invalid_argument, "rank {} never receives {} messages of rank {}, the first of step {}",
+                    to, left, from, channels_.front(c).step);
         return;
       }
     for (std::uint32_t r = 0; r < ranks_.size() && violation_.ok(); ++r) check_output(r);
@@ -280,8 +293,8 @@ class Walk {
         waits += fmt::format("{}rank {} step {} waits for {} rank {}", blocked == 1 ? "" : ", ", r,
                              ranks_[r].cursor->index(head(ranks_[r])), room ? "room to" : "a message from", step.peer);
     }
-    violation_ = failure(ErrorCode::invalid_argument, "deadlock of {} ranks with a window of {} messages: {}{}", blocked, window_,
-                         waits, blocked > 4 ? ", …" : "");
+    violation_ = failure(ErrorCode::invalid_argument, "deadlock of {} ranks with a window of {} messages: {}{}",
+                         blocked, window_, waits, blocked > 4 ? ", …" : "");
   }
 
   void check_output(std::uint32_t r) {
@@ -291,9 +304,10 @@ class Walk {
       const Demand demand = demand_of(recipe, rank.shape, r, i);
       const Value& value = rank.memory[place(rank, Space::output, i)];
       if (!domain_->satisfies(value, demand)) {
-        violation_ = failure(ErrorCode::invalid_argument, "rank {} ends with {} in output chunk {}, expected chunk {} of {}", r,
-                             domain_->describe(value), i, demand.chunk,
-                             demand.from == Demand::everyone ? std::string("every rank once") : fmt::format("rank {}", demand.from));
+        violation_ = failure(
+            ErrorCode::invalid_argument, "rank {} ends with {} in output chunk {}, expected chunk {} of {}", r,
+            domain_->describe(value), i, demand.chunk,
+            demand.from == Demand::everyone ? std::string("every rank once") : fmt::format("rank {}", demand.from));
         return;
       }
       if (!matches_chunks(r)) continue;  // an all-to-all gives every rank something of its own
@@ -301,8 +315,9 @@ class Walk {
       Result& result = results_[demand.chunk];
       if (result.rank == kNone) result = {domain_->hash(value), r};
       if (result.hash == domain_->hash(value)) continue;
-      violation_ = failure(ErrorCode::invalid_argument, "rank {} combines output chunk {} in another order than rank {}: results differ in bits",
-                           r, i, result.rank);
+      violation_ = failure(ErrorCode::invalid_argument,
+                           "rank {} combines output chunk {} in another order than rank {}: results differ in bits", r,
+                           i, result.rank);
       return;
     }
   }
@@ -333,10 +348,10 @@ class Walk {
   std::uint64_t window_;
   std::vector<Rank> ranks_;
   Channels<Message> channels_;
-  std::vector<std::uint32_t> runnable_;    // ranks that may be able to send, copy or reduce
-  std::deque<std::uint32_t> receivable_;   // ranks at a receive whose message is there, first come first
+  std::vector<std::uint32_t> runnable_;   // ranks that may be able to send, copy or reduce
+  std::deque<std::uint32_t> receivable_;  // ranks at a receive whose message is there, first come first
   std::vector<Value> loaded_;
-  std::vector<Result> results_;            // by message chunk: the first rank's result
+  std::vector<Result> results_;  // by message chunk: the first rank's result
   Status violation_;
   bool wants_room_ = false;
 };

@@ -1,0 +1,149 @@
+#include "simulate/choose.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/limits.hpp"
+
+namespace gradsync {
+namespace {
+
+constexpr double kHopeless = 4;  // estimates are right within less than this factor
+
+struct Candidate {
+  Recipe recipe;
+  Estimate estimate;
+};
+// One algorithm, with ever more segments if it pipelines.
+using Family = std::vector<Candidate>;
+
+double least_estimate(const Family& family) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : family) least = std::min(least, candidate.estimate.seconds);
+  return least;
+}
+
+bool one_host(std::span<const std::uint32_t> hosts) {
+  return std::all_of(hosts.begin(), hosts.end(), [&](std::uint32_t h) { return h == hosts[0]; });
+}
+
+Payload payload_of(const ChoiceQuery& query) { return {layouts_of_count(query.bytes), 1}; }
+
+// In the order of their best estimates, ties in the order of the catalogue.
+Result<std::vector<Family>> families_of(const ChoiceQuery& query, const Network& network) {
+  std::vector<Family> families;
+  const Payload payload = payload_of(query);
+  for (const CatalogueEntry& entry : catalogue()) {
+    if (entry.collective != query.collective) continue;
+    if (entry.algorithm == Algorithm::hierarchical && one_host(query.hosts)) continue;  // has nothing to gain
+    families.emplace_back();
+    for (std::uint32_t segments = 1; segments <= (entry.pipelines ? limits::segments_max : 1); segments *= 2) {
+      if (segments > 1 && segments > query.bytes) break;
+      Recipe recipe{
+          query.collective, entry.algorithm, query.world, 0, segments, {query.hosts.begin(), query.hosts.end()}};
+      if (Status status = check(recipe); !status.ok()) return status;
+      const Estimate guess = estimate(recipe, payload, network);
+      families.back().push_back({std::move(recipe), guess});
+    }
+  }
+  if (families.empty())
+    return failure(ErrorCode::unsupported, "no algorithm of the catalogue does {} with {} ranks",
+                   name_of(query.collective), query.world);
+  std::stable_sort(families.begin(), families.end(),
+                   [](const Family& a, const Family& b) { return least_estimate(a) < least_estimate(b); });
+  return families;
+}
+
+bool point_to_point(Collective c) { return c == Collective::send || c == Collective::recv; }
+
+// Whether all ranks do the same, so that an estimate is as good as a simulation.
+bool is_symmetric(const Recipe& recipe) {
+  switch (recipe.algorithm) {
+    case Algorithm::flat:
+    case Algorithm::tree:
+    case Algorithm::double_tree:
+    case Algorithm::hierarchical: return false;
+    default: return !has_root(recipe.collective);
+  }
+}
+
+bool can_simulate(const Recipe& recipe) { return recipe.world <= 2 || !point_to_point(recipe.collective); }
+
+class Chooser {
+ public:
+  Chooser(const ChoiceQuery& query, const Network& network) : payload_(payload_of(query)), network_(&network) {}
+
+  // From the number of segments with the best estimate on, to more and to fewer as long as that is faster: the time of a
+  // pipeline falls with the segments' length and rises with their number, so it has one valley.
+  void consider(const Family& family) {
+    std::size_t first = 0;
+    for (std::size_t i = 1; i < family.size(); ++i)
+      if (family[i].estimate.seconds < family[first].estimate.seconds) first = i;
+    const double start = consider(family[first]);
+    double last = start;
+    for (std::size_t i = first + 1; i < family.size(); ++i)
+      if (const double seconds = consider(family[i]); seconds <= last) last = seconds;
+      else break;
+    last = start;
+    for (std::size_t i = first; i-- > 0;)
+      if (const double seconds = consider(family[i]); seconds <= last) last = seconds;
+      else break;
+  }
+  Result<Choice> best() const { return status_.ok() ? Result<Choice>(best_) : Result<Choice>(status_); }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  double consider(const Candidate& candidate) {
+    const Estimate& guess = candidate.estimate;
+    if (guess.at_least_seconds > best_.seconds || guess.seconds > kHopeless * best_.seconds) return kNever;
+    const bool symmetric = is_symmetric(candidate.recipe);
+    if (!symmetric && guess.messages > messages_left_) return kNever;
+    Choice choice{candidate.recipe.algorithm, candidate.recipe.segments, guess.seconds, false};
+    if (can_simulate(candidate.recipe) && (!symmetric || guess.messages <= symmetric_messages_max)) {
+      if (!symmetric) messages_left_ -= guess.messages;
+      Result<Forecast> forecast = simulate(candidate.recipe, payload_, *network_);
+      if (!forecast.ok()) return status_ = forecast.status(), kNever;
+      choice.seconds = forecast->seconds;
+      choice.simulated = true;
+    }
+    if (choice.seconds < best_.seconds) best_ = choice;
+    return choice.seconds;
+  }
+
+  Payload payload_;
+  const Network* network_;
+  std::uint64_t messages_left_ = simulated_messages_max;
+  Choice best_{Algorithm::automatic, 1, kNever, false};
+  Status status_;
+};
+
+}  // namespace
+
+Result<Choice> choose(const ChoiceQuery& query, const Network& network) {
+  Result<std::vector<Family>> families = families_of(query, network);
+  if (!families.ok()) return families.status();
+  Chooser chooser(query, network);
+  for (const Family& family : *families) chooser.consider(family);
+  return chooser.best();
+}
+
+Result<std::vector<Choice>> rank_candidates(const ChoiceQuery& query, const Network& network) {
+  Result<std::vector<Family>> families = families_of(query, network);
+  if (!families.ok()) return families.status();
+  std::vector<Choice> choices;
+  for (const Family& family : *families)
+    for (const Candidate& candidate : family) {
+      choices.push_back({candidate.recipe.algorithm, candidate.recipe.segments, candidate.estimate.seconds, false});
+      if (candidate.estimate.messages > 10 * simulated_messages_max || !can_simulate(candidate.recipe)) continue;
+      Result<Forecast> forecast = simulate(candidate.recipe, payload_of(query), network);
+      if (!forecast.ok()) return forecast.status();
+      choices.back().seconds = forecast->seconds;
+      choices.back().simulated = true;
+    }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.seconds < b.seconds; });
+  return choices;
+}
+
+}  // namespace gradsync

@@ -1,0 +1,159 @@
+#include "simulate/estimate.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/limits.hpp"
+#include "schedule/cursor.hpp"
+#include "simulate/events.hpp"
+
+namespace gradsync {
+namespace {
+
+// One rank's walk, by the cursor and the rules of forecast.hpp. Only the other end of its messages is imagined.
+class Image {
+ public:
+  Image(const Recipe& recipe, std::uint32_t rank, const Payload& payload, const Network& network)
+      : recipe_(&recipe),
+        rank_(rank),
+        network_(&network),
+        element_bytes_(payload.element_bytes),
+        shape_(shape_of(recipe, rank)),
+        layouts_(payload.layouts(recipe, shape_, rank)),
+        steps_(recipe, rank, limits::window_steps),
+        cursor_(steps_, shape_, Aliasing::none) {}
+
+  void walk() {
+    for (start_ready(); !cursor_.finished(); start_ready()) {
+      if (events_.empty()) imagine_early_message();
+      const Event event = events_.next();
+      now_ = event.time;
+      if (event.kind() == EventKind::step_done) finish(event.slot());
+      else ++landed_;
+    }
+  }
+
+  double end() const { return now_; }
+  double busy() const { return std::max({processor_busy_, out_busy_, in_busy_}); }
+  double between_busy() const { return between_busy_; }  // of a port out between hosts
+  std::uint64_t messages() const { return messages_; }
+
+ private:
+  void start_ready() {
+    for (bool again = true; again;) {
+      again = false;
+      cursor_.for_each_live([&](Cursor::Slot slot) {
+        if ((begun_ >> slot & 1u) || !cursor_.ready(slot)) return true;
+        const Step step = cursor_.step(slot);
+        if (step.verb == Verb::recv && landed_ == 0) return true;
+        start(slot, step);
+        again = step.verb == Verb::local && step.mode == Mode::assign;  // done already
+        return !again;
+      });
+    }
+  }
+
+  void start(Cursor::Slot slot, const Step& step) {
+    const Traffic traffic = traffic_of(step, shape_, layouts_, element_bytes_);
+    if (step.verb == Verb::local && step.mode == Mode::assign) return finish(slot);
+    const double reduction =
+        network_->gamma_s_per_byte * static_cast<double>(traffic.elements_reduced * element_bytes_);
+    const double work = reduction + (step.verb == Verb::local ? 0 : network_->overhead_s);
+    processor_busy_ += work;
+    double done = processor_free_ = std::max(now_, processor_free_) + work;
+    if (step.verb == Verb::send) done = depart(step, traffic.bytes_sent);
+    if (step.verb == Verb::recv)
+      --landed_, in_busy_ += link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
+    begun_ |= Cursor::Mask{1} << slot;
+    events_.add(done, EventKind::step_done, 0, slot);
+  }
+
+  // What is sent is also what arrives: the peers do the same at the same time.
+  double depart(const Step& step, std::uint64_t bytes) {
+    const double transfer = link(step).beta_s_per_byte * static_cast<double>(bytes),
+                 begin = std::max(processor_free_, out_free_);
+    out_free_ = begin + transfer;
+    out_busy_ += transfer;
+    if (crosses(step)) between_busy_ += transfer;
+    ++messages_;
+    in_free_ = std::max(begin + link(step).alpha_s, in_free_) + transfer;
+    events_.add(in_free_, EventKind::landed, 0);
+    return out_free_;
+  }
+
+  // The rank waits for more messages than it has sent: the peer sent this one when all began.
+  void imagine_early_message() {
+    cursor_.for_each_live([&](Cursor::Slot slot) {
+      const Step& step = cursor_.step(slot);
+      if (step.verb != Verb::recv || (begun_ >> slot & 1u) || !cursor_.ready(slot)) return true;
+      const Traffic traffic = traffic_of(step, shape_, layouts_, element_bytes_);
+      const double transfer = link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
+      in_free_ = std::max(network_->overhead_s + link(step).alpha_s, in_free_) + transfer;
+      events_.add(std::max(now_, in_free_), EventKind::landed, 0);
+      return false;
+    });
+    GRADSYNC_CHECK(!events_.empty());  // a live step is ready, under way, or waits for one that is
+  }
+
+  void finish(Cursor::Slot slot) {
+    begun_ &= ~(Cursor::Mask{1} << slot);
+    cursor_.complete(slot);
+  }
+
+  bool crosses(const Step& step) const { return Network::crosses(recipe_->hosts, rank_, step.peer); }
+  const Link& link(const Step& step) const { return crosses(step) ? network_->between : network_->inside; }
+
+  const Recipe* recipe_;
+  std::uint32_t rank_;
+  const Network* network_;
+  std::uint64_t element_bytes_;
+  Shape shape_;
+  Layouts layouts_;
+  GeneratedSteps steps_;
+  Cursor cursor_;
+  Cursor::Mask begun_ = 0;
+  Events events_;
+  double now_ = 0, processor_free_ = 0, out_free_ = 0, in_free_ = 0;
+  double processor_busy_ = 0, out_busy_ = 0, in_busy_ = 0, between_busy_ = 0;
+  std::uint64_t messages_ = 0, landed_ = 0;
+};
+
+// The ranks that differ: the first ones, the root and its neighbours, a middle one, the last; and, for the port they share,
+// up to 64 of rank 0's host.
+std::vector<std::uint32_t> sample_of(const Recipe& recipe) {
+  const std::uint32_t n = recipe.world;
+  std::vector<std::uint32_t> ranks{0, recipe.root, n / 2, n - 1};
+  for (std::uint32_t r : {1u, recipe.root + 1}) ranks.push_back(r % n);
+  if (!recipe.hosts.empty())
+    for (std::uint32_t r = 1; r < n && ranks.size() < 64; ++r)
+      if (recipe.hosts[r] == recipe.hosts[0]) ranks.push_back(r);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+Estimate estimate(const Recipe& recipe, const Payload& payload, const Network& network) {
+  Estimate result;
+  double shared_port_busy = 0,
+         one_rank_busy = 0;  // of the port out of rank 0's host, by all its ranks and by the busiest
+  const std::vector<std::uint32_t> ranks = sample_of(recipe);
+  for (std::uint32_t r : ranks) {
+    Image image(recipe, r, payload, network);
+    image.walk();
+    result.seconds = std::max(result.seconds, image.end());
+    result.at_least_seconds = std::max(result.at_least_seconds, image.busy());
+    result.messages += image.messages();
+    if (!network.nic_shared || recipe.hosts.empty() || recipe.hosts[r] != recipe.hosts[0]) continue;
+    shared_port_busy += image.between_busy();
+    one_rank_busy = std::max(one_rank_busy, image.between_busy());
+  }
+  result.messages = result.messages * recipe.world / ranks.size();
+  result.at_least_seconds = std::max(result.at_least_seconds, shared_port_busy);
+  result.seconds =
+      std::max(result.seconds + shared_port_busy - one_rank_busy, result.at_least_seconds);  // the others' turns
+  return result;
+}
+
+}  // namespace gradsync
