@@ -93,6 +93,8 @@ class Run {
     next_.assign(world.size(), 0);
   }
 
+  virtual ~Run() = default;
+
   // Why the world does not do what its collective promises; empty if it does.
   std::string fault() {
     for (bool moved = true; moved;) {
@@ -110,17 +112,17 @@ class Run {
     return unequal_replicas();
   }
 
- private:
-  Cell input(std::uint32_t rank, std::uint32_t message_chunk, std::uint64_t element) const {
-    Random random(mix64(seed_ + mix64(std::uint64_t{rank} << 40 | std::uint64_t{message_chunk} << 20 | element)));
-    const std::uint64_t integer = random.next();
-    return {integer, std::ldexp(random.unit() - 0.5, static_cast<int>(random.below(8))), false};
+ protected:
+  // The rank's next step in order, if it can run.
+  virtual bool step(std::uint32_t r) {
+    const std::vector<Step>& steps = (*world_)[r].steps;
+    if (!fault_.empty() || next_[r] >= steps.size() || !execute(r, steps[next_[r]])) return false;
+    ++next_[r];
+    return true;
   }
 
-  bool step(std::uint32_t r) {
-    const Schedule& schedule = (*world_)[r];
-    if (!fault_.empty() || next_[r] >= schedule.steps.size()) return false;
-    const Step& step = schedule.steps[next_[r]];
+  // False if the step's message is not there yet, or the step is at fault.
+  bool execute(std::uint32_t r, const Step& step) {
     const auto target = memories_[r].range(step.space, step.first, step.count);
     if (!target) return fault_ = "a range leaves its space", false;
     if (step.verb != Verb::send && step.space == Space::input) return fault_ = "input is written", false;
@@ -136,7 +138,6 @@ class Run {
       if (!source) return fault_ = "a range leaves its space", false;
       for (const Cell* cell : *source) values.push_back(*cell);
     }
-    ++next_[r];
     if (step.verb == Verb::send) return channels_[{r, step.peer}].push_back(std::move(values)), true;
     if (values.size() != target->size()) return fault_ = "a size does not match", false;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -145,6 +146,16 @@ class Run {
       else into = {into.integer + values[i].integer, into.real + values[i].real, into.poison || values[i].poison};
     }
     return true;
+  }
+
+  bool faulty() const { return !fault_.empty(); }
+  void count_step(std::uint32_t r) { ++next_[r]; }
+
+ private:
+  Cell input(std::uint32_t rank, std::uint32_t message_chunk, std::uint64_t element) const {
+    Random random(mix64(seed_ + mix64(std::uint64_t{rank} << 40 | std::uint64_t{message_chunk} << 20 | element)));
+    const std::uint64_t integer = random.next();
+    return {integer, std::ldexp(random.unit() - 0.5, static_cast<int>(random.below(8))), false};
   }
 
   // The integer that the collective promises.
