@@ -188,6 +188,10 @@ class Communicator {
   // other ranks see no traffic and need not know.
   Communicator group(std::span<const int> ranks);
 
+  // Measures this group's links and reductions, agrees on them, and chooses by them from then on wherever a call says
+  // Algorithm::automatic; before, figures of a typical server are assumed. Collective; nothing else may be under way.
+  void tune();
+
   Memory allocate(std::size_t bytes);
 
   // Ends every operation under way and every later call with `aborted`, here and, by notice, on the peers. Any thread.

@@ -7,6 +7,7 @@
 
 #include "base/random.hpp"
 #include "comm/arguments.hpp"
+#include "comm/measure.hpp"
 #include "comm/memory.hpp"
 #include "comm/processes.hpp"
 #include "comm/site.hpp"
@@ -148,6 +149,11 @@ std::string Communicator::describe(int rank) const {
   if (rank < 0 || rank >= size())
     throw Error(failure(ErrorCode::invalid_argument, "describe: rank {} of {} ranks", rank, size()));
   return impl.site->describe(impl.members[static_cast<std::size_t>(rank)]);
+}
+
+void Communicator::tune() {
+  PlanBook& plans = *alive(impl_).plans;
+  plans.set_network(measure_network(*this, plans.network()));
 }
 
 Memory Communicator::allocate(std::size_t bytes) {

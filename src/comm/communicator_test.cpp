@@ -229,6 +229,18 @@ TEST(Communicator, SplitsByColourAndGroupsWithoutTheOthers) {
   });
 }
 
+TEST(Communicator, TunedGroupsStillAgreeOnEveryChoice) {
+  for (std::uint32_t size : {1u, 2u, 3u})
+    in_threads(size, [](Communicator& comm) {
+      comm.tune();
+      for (std::size_t count : kCounts) {
+        std::vector<std::int32_t> data = values(comm.rank(), count);
+        comm.all_reduce(view(data), ReduceOp::sum);
+        for (std::size_t i = 0; i < count; i += 97) EXPECT_EQ(data[i], sum_at(comm.size(), i));
+      }
+    });
+}
+
 TEST(Communicator, AMismatchIsAnErrorOnEveryRankAndNamesBothCalls) {
   std::atomic<int> named{0};
   in_threads(3, [&](Communicator& comm) {

@@ -5,18 +5,22 @@
 
 #include "algorithms/catalogue.hpp"
 #include "base/limits.hpp"
+#include "simulate/choose.hpp"
 
 namespace gradsync {
 
 PlanBook::PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint32_t> hosts, TransportKind kind)
-    : rank_(rank), size_(size), hosts_(std::move(hosts)), kind_(kind) {}
+    : rank_(rank), size_(size), hosts_(std::move(hosts)) {
+  const bool several = std::any_of(hosts_.begin(), hosts_.end(), [&](std::uint32_t h) { return h != hosts_[0]; });
+  network_ = assumed_network(kind, several);
+}
 
 std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
   std::lock_guard lock(mutex_);
   Algorithm algorithm = wanted.options.algorithm;
   std::uint32_t segments = std::max(1u, wanted.options.segments);
   if (algorithm == Algorithm::automatic) {
-    const Choice choice = choose(wanted);
+    const Chosen choice = choose(wanted);
     algorithm = choice.algorithm;
     if (wanted.options.segments == 0) segments = choice.segments;
   }
@@ -35,25 +39,34 @@ std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
   return schedules_.back();
 }
 
-PlanBook::Choice PlanBook::choose(const Wanted& wanted) {
+PlanBook::Chosen PlanBook::choose(const Wanted& wanted) {
   const auto magnitude = static_cast<int>(std::bit_width(wanted.bytes));
-  for (const Choice& choice : choices_)
-    if (choice.collective == wanted.collective && choice.magnitude == magnitude) return choice;
-  Choice choice{wanted.collective, magnitude, Algorithm::flat, 1};
-  switch (wanted.collective) {
-    case Collective::all_reduce:
-      choice.algorithm = wanted.bytes <= 16384 ? Algorithm::recursive_doubling : Algorithm::two_shot;
-      break;
-    case Collective::reduce_scatter:
-    case Collective::all_gather: choice.algorithm = Algorithm::direct; break;
-    case Collective::barrier: choice.algorithm = Algorithm::recursive_doubling; break;
-    case Collective::all_to_all:
-    case Collective::send:
-    case Collective::recv: choice.algorithm = Algorithm::direct; break;
-    default: choice.algorithm = Algorithm::tree; break;
-  }
-  choices_.push_back(choice);
-  return choice;
+  for (const Chosen& chosen : choices_)
+    if (chosen.collective == wanted.collective && chosen.magnitude == magnitude) return chosen;
+  // One choice for all sizes of a magnitude, made for the middle of it, so that the number of choices is bounded.
+  const std::uint64_t typical = magnitude < 2 ? wanted.bytes : std::uint64_t{3} << (magnitude - 2);
+  Result<Choice> best = gradsync::choose({wanted.collective, typical, size_, hosts_}, network_);
+  throw_if_failed(best.status());
+  choices_.push_back({wanted.collective, magnitude, best->algorithm, best->segments});
+  return choices_.back();
+}
+
+void PlanBook::set_network(const Network& network) {
+  std::lock_guard lock(mutex_);
+  network_ = network;
+  choices_.clear();
+}
+
+Network PlanBook::network() {
+  std::lock_guard lock(mutex_);
+  return network_;
+}
+
+Network assumed_network(TransportKind kind, bool several_hosts) {
+  const Link memory{0.4e-6, 1 / 5e9}, loopback{8e-6, 1 / 2e9}, wire{20e-6, 1 / 1.1e9};
+  const double gamma = 1 / 8e9;
+  if (several_hosts) return Network::two_level(kind == TransportKind::tcp ? loopback : memory, wire, gamma, 2e-6);
+  return kind == TransportKind::tcp ? Network::uniform(loopback, gamma, 3e-6) : Network::uniform(memory, gamma, 0.1e-6);
 }
 
 }  // namespace gradsync

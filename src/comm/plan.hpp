@@ -8,6 +8,7 @@
 
 #include "gradsync/communicator.hpp"
 #include "schedule/schedule.hpp"
+#include "simulate/network.hpp"
 
 namespace gradsync {
 
@@ -25,21 +26,28 @@ class PlanBook {
   // Throws invalid_argument if the collective has no such algorithm. The same on every rank for equal wishes.
   std::shared_ptr<const Schedule> plan(const Wanted& wanted);
 
+  // From now on choices are made for this network. All ranks pass equal values, between the same two collectives.
+  void set_network(const Network& network);
+  Network network();
+
  private:
-  struct Choice {
+  struct Chosen {
     Collective collective;
     int magnitude;  // of the bytes: position of the highest bit
     Algorithm algorithm;
     std::uint32_t segments;
   };
-  Choice choose(const Wanted& wanted);  // holding mutex_
+  Chosen choose(const Wanted& wanted);  // holding mutex_
 
   const std::uint32_t rank_, size_;
   const std::vector<std::uint32_t> hosts_;
-  const TransportKind kind_;
   std::mutex mutex_;
-  std::vector<Choice> choices_;
+  Network network_;
+  std::vector<Chosen> choices_;
   std::vector<std::shared_ptr<const Schedule>> schedules_;  // the most recently used last
 };
+
+// What is assumed of a network that nobody has measured: a current server's memory, and TCP through its kernel.
+Network assumed_network(TransportKind kind, bool several_hosts);
 
 }  // namespace gradsync

@@ -1,9 +1,11 @@
 #include "comm/processes.hpp"
 
+#include "base/random.hpp"
 #include "comm/dialer.hpp"
 #include "comm/endpoint.hpp"
 #include "comm/notice.hpp"
 #include "comm/rendezvous.hpp"
+#include "transport/fault.hpp"
 #include "transport/router.hpp"
 
 namespace gradsync {
@@ -43,7 +45,7 @@ class ProcessSite final : public Site {
     Result<std::unique_ptr<Transport>> transport =
         open_transport(config, std::make_shared<EndpointDialer>(endpoint_, group, epoch), mailbox);
     if (!transport) return transport.status();
-    return Line{with_faults(*std::move(transport)), std::make_unique<MailNotifier>(mailbox, group, epoch)};
+    return Line{with_faults(*std::move(transport), mix64(epoch + me)), std::make_unique<MailNotifier>(mailbox, group, epoch)};
   }
   const std::vector<std::uint32_t>& hosts() const override { return membership_.hosts; }
   std::string describe(std::uint32_t job_rank) const override { return gradsync::describe(membership_, job_rank); }
@@ -56,7 +58,16 @@ class ProcessSite final : public Site {
   const Membership& membership() const { return membership_; }
 
  private:
-  std::unique_ptr<Transport> with_faults(std::unique_ptr<Transport> transport) const { return transport; }
+  // Options::fault_seed: bytes come late and in small pieces, but come.
+  std::unique_ptr<Transport> with_faults(std::unique_ptr<Transport> transport, std::uint64_t salt) const {
+    if (options_.fault_seed == 0) return transport;
+    FaultPlan plan;
+    plan.seed = mix64(options_.fault_seed) ^ salt;
+    plan.delay_probability = 0.02;
+    plan.delay_max = std::chrono::milliseconds(2);
+    plan.max_piece = 20000;
+    return fault_transport(std::move(transport), plan, std::make_shared<SteadyClock>());
+  }
 
   std::shared_ptr<Endpoint> endpoint_;
   Membership membership_;
