@@ -67,6 +67,8 @@ class Router final : public Transport, private Watcher {
   void take(Arrival arrival);
   bool acceptable(const Arrival& arrival) const;
   void add_sender(Peer from, std::unique_ptr<Incoming> stream);
+  // Why the rank is known to be gone, from any of its streams: a process closes all at once. ok if it is not.
+  Status gone(std::uint32_t rank);
   // The stream, or why there will never be one, or nullptr: the peer has not opened it yet.
   Result<Incoming*> stream_from(Peer from);
 
@@ -162,7 +164,21 @@ void Router::take(Arrival arrival) {
 Result<std::size_t> Router::send(Peer to, Pieces pieces) {
   Outgoing* stream = find(outgoing_, to);
   if (!stream) stream = open(to);
-  return stream->send(pieces);
+  auto sent = stream->send(pieces);
+  if (sent.ok() && *sent == 0)
+    if (Status status = gone(to.rank); !status.ok()) return status;
+  return sent;
+}
+
+Status Router::gone(std::uint32_t rank) {
+  for (std::size_t channel = 0; channel < kChannelCount; ++channel) {
+    const Peer peer{rank, static_cast<Channel>(channel)};
+    Outgoing* const out = find(outgoing_, peer);
+    if (out && out->failure().code == ErrorCode::peer_lost) return out->failure();
+    Incoming* const in = find(incoming_, peer);
+    if (in && in->failure().code == ErrorCode::peer_lost) return in->failure();
+  }
+  return {};
 }
 
 Result<Incoming*> Router::stream_from(Peer from) {
@@ -170,14 +186,7 @@ Result<Incoming*> Router::stream_from(Peer from) {
   if (from.rank == config_.rank) return nullptr;
   if (++unopened_polls_ % 16 == 0) poller_.collect();
   if (Incoming* const stream = find(incoming_, from)) return stream;
-  // A peer that is known to be gone will not open one.
-  for (std::size_t channel = 0; channel < kChannelCount; ++channel) {
-    const Peer peer{from.rank, static_cast<Channel>(channel)};
-    Outgoing* const out = find(outgoing_, peer);
-    if (out && out->failure().code == ErrorCode::peer_lost) return out->failure();
-    Incoming* const in = find(incoming_, peer);
-    if (in && in->failure().code == ErrorCode::peer_lost) return in->failure();
-  }
+  if (Status status = gone(from.rank); !status.ok()) return status;
   return nullptr;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/limits.hpp"
+#include "transport/fault.hpp"
 #include "transport/loopback.hpp"
 #include "transport/test_site.hpp"
 #include "transport/transport_suite.hpp"
@@ -52,6 +53,14 @@ World small_rings(std::uint32_t size) {
   TransportConfig config = one_host(size, TransportKind::shm);
   config.ring_bytes = 4096;
   return wire_world(config);
+}
+
+World with_faults(World world) {
+  const auto clock = std::make_shared<SteadyClock>();
+  for (std::size_t rank = 0; rank < world.size(); ++rank)
+    world[rank] = fault_transport(std::move(world[rank]),
+                                  {.seed = 100 + rank, .delay_probability = 0.01, .delay_max = 50us, .max_piece = 30'000}, clock);
+  return world;
 }
 
 TEST_P(EveryTransport, DeliversInOrderWhateverTheSizesOfSendsAndReads) {
@@ -291,6 +300,13 @@ INSTANTIATE_TEST_SUITE_P(Loopback, EveryTransport,
                          ::testing::Values(Maker{"small", [](auto n) { return loopback_world(n, 4096); }},
                                            Maker{"usual", [](auto n) { return loopback_world(n, limits::ring_bytes_default); }}),
                          [](const auto& instance) { return instance.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Faulty, EveryTransport,
+    ::testing::Values(Maker{"loopback", [](auto n) { return with_faults(loopback_world(n, limits::ring_bytes_default)); }},
+                      Maker{"shm", [](auto n) { return with_faults(small_rings(n)); }},
+                      Maker{"tcp_three_lanes", [](auto n) { return with_faults(wire_world(one_host(n, TransportKind::tcp, 3))); }}),
+    [](const auto& instance) { return instance.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Wire, EveryTransport,
