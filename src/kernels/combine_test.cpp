@@ -43,6 +43,7 @@ TEST(Combine, RunsOnAScalarAndOnTheWidestInstructionSet) {
   EXPECT_FALSE(force_instruction_set("MMX"));
   for (const std::string_view name : sets) {
     EXPECT_TRUE(force_instruction_set(name));
+    EXPECT_EQ(instruction_sets(), sets);
     EXPECT_EQ(instruction_set(), name);
   }
   EXPECT_TRUE(force_instruction_set(""));

@@ -94,9 +94,10 @@ void divide_floats(Work work, std::uint64_t contributions, const Conversion& arr
 
 namespace {
 // What was built and this machine can run. The baseline always runs, also where the library's own probe does not list it.
+// Asked before any is forced, which changes what the library reports.
 std::int64_t usable_targets() {
-  hwy::SetSupportedTargetsForTest(0);
-  return (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
+  static const std::int64_t targets = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
+  return targets;
 }
 }  // namespace
 
@@ -112,8 +113,7 @@ bool choose_instruction_set(std::string_view name) {
   for (std::int64_t left = usable_targets(); left != 0; left &= left - 1) {
     const std::int64_t target = left & -left;
     if (!name.empty() && name != hwy::TargetName(target)) continue;
-    if (!name.empty()) hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(name.empty() ? hwy::SupportedTargets() : target);
+    hwy::SetSupportedTargetsForTest(name.empty() ? 0 : target);
     return true;
   }
   return false;
