@@ -57,6 +57,8 @@ Result<bool> Execution::advance(Transport& transport, Counters& counters) {
 }
 
 Result<bool> Execution::advance_step(Cursor::Slot slot, Transport& transport, Counters& counters) {
+  // An empty step has no byte that could follow at a distance; a barrier is made of such steps.
+  if (progress_[slot].bytes == 0 && !cursor_.ready(slot)) return false;
   const std::uint64_t limit = limit_of(slot);
   switch (cursor_.step(slot).verb) {
     case Verb::send: return advance_send(slot, limit, transport, counters);
