@@ -12,6 +12,7 @@
 
 #include "base/limits.hpp"
 #include "base/random.hpp"
+#include "comm/store.hpp"
 
 extern char** environ;
 
@@ -157,14 +158,17 @@ Result<bool> from_mpich(const Environment& environment, Options& options) {
   if (!find(environment, "PMI_RANK") || (!fd && !port)) return false;
   if (!local_size && find(environment, "SLURM_PROCID")) return false;  // Slurm's own PMI-2, another protocol
   if (Status status = read_rank_and_size(environment, "PMI_RANK", "PMI_SIZE", options); !status) return status;
-  const char* scope = local_size && *local_size == std::to_string(options.size) ? "local" : "hosts";
-  if (fd) {
+  const std::uint64_t proxy = ancestor_identity("hydra_pmi_proxy");
+  if (proxy != 0 && local_size && *local_size == std::to_string(options.size)) {
+    // All ranks descend from one process of the launcher, which names them without a word of PMI.
+    options.rendezvous = fmt::format("unix-abstract://gradsync-mpich-{}-{:016x}/mpich-{:016x}", ::geteuid(), proxy, proxy);
+  } else if (fd) {
     std::uint16_t number = 0;
     if (Status status = read_number("PMI_FD", *fd, "a descriptor's number", number); !status) return status;
-    options.rendezvous = fmt::format("pmi://fd:{}/{}", number, scope);
+    options.rendezvous = fmt::format("pmi://fd:{}", number);
   } else {
     const std::string* id = find(environment, "PMI_ID");
-    options.rendezvous = fmt::format("pmi://{}/{}/{}", *port, scope, id ? *id : std::to_string(options.rank));
+    options.rendezvous = fmt::format("pmi://{}/{}", *port, id ? *id : std::to_string(options.rank));
   }
   return true;
 }

@@ -2,12 +2,16 @@
 
 #include <fnmatch.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
-#include <unistd.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <charconv>
 #include <memory>
+
+#include "base/descriptor.hpp"
 
 namespace gradsync {
 namespace {
@@ -96,6 +100,17 @@ std::string why_not(const InterfaceAddress& candidate, const std::vector<Pattern
   return {};
 }
 
+// Asked of the driver; /sys may show another network namespace than ours.
+bool is_bridge(const std::string& name) {
+  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request{};
+  name.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  return ::ioctl(socket.get(), SIOCETHTOOL, &request) == 0 && std::string_view(info.driver) == "bridge";
+}
+
 }  // namespace
 
 std::vector<InterfaceAddress> list_interfaces() {
@@ -111,7 +126,7 @@ std::vector<InterfaceAddress> list_interfaces() {
     entry.address = address->with_port(0);
     entry.up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0;
     entry.loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
-    entry.bridge = ::access(fmt::format("/sys/class/net/{}/bridge", entry.name).c_str(), F_OK) == 0;
+    entry.bridge = is_bridge(entry.name);
     found.push_back(std::move(entry));
   }
   return found;

@@ -1,6 +1,7 @@
 #include "comm/pmi.hpp"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,10 +47,10 @@ Result<PmiClient> PmiClient::connect(const std::string& host, std::uint16_t port
 // One line out, one line in. Byte by byte: what follows the line belongs to whoever uses the descriptor next.
 Result<PmiClient::Fields> PmiClient::ask(const std::string& line, const std::string& answer, Deadline deadline) {
   for (std::size_t sent = 0; sent < line.size();) {
-    const ssize_t wrote = ::write(descriptor_, line.data() + sent, line.size() - sent);
+    const ssize_t wrote = ::send(descriptor_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (wrote > 0) sent += static_cast<std::size_t>(wrote);
     else if (errno == EAGAIN && !poll_one(descriptor_, POLLOUT, deadline)) return failure(ErrorCode::timeout, "PMI: the launcher does not read");
-    else if (errno != EAGAIN && errno != EINTR) return failure(ErrorCode::unavailable, "PMI: {}", errno_text(errno));
+    else if (errno != EAGAIN && errno != EINTR) return failure(ErrorCode::unavailable, "PMI: {} (it serves one start of MPI or gradsync; set GRADSYNC_RENDEZVOUS for more)", errno_text(errno));
   }
   std::string heard;
   while (heard.size() < kLineBytesMax) {
@@ -57,7 +58,7 @@ Result<PmiClient::Fields> PmiClient::ask(const std::string& line, const std::str
     char c = 0;
     const ssize_t got = ::read(descriptor_, &c, 1);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return failure(ErrorCode::unavailable, "PMI: the launcher closed the connection");
+    if (got <= 0) return failure(ErrorCode::unavailable, "PMI: the launcher closed the connection (it serves one start of MPI or gradsync; set GRADSYNC_RENDEZVOUS for more)");
     if (c != '\n') {
       heard += c;
       continue;
@@ -87,6 +88,11 @@ Result<std::string> PmiClient::get(const std::string& key, Deadline deadline) {
   auto fields = ask(fmt::format("cmd=get kvsname={} key={}\n", space_, key), "get_result", deadline);
   if (!fields) return fields.status();
   return (*fields)["rc"] == "0" ? (*fields)["value"] : std::string();
+}
+
+Status PmiClient::finish(Deadline deadline) {
+  const auto fields = ask("cmd=finalize\n", "finalize_ack", deadline);
+  return fields ? Status{} : fields.status();
 }
 
 Status PmiClient::barrier(Deadline deadline) {

@@ -23,6 +23,7 @@ class PmiClient {
   // Nothing found: an empty text.
   Result<std::string> get(const std::string& key, Deadline deadline);
   Status barrier(Deadline deadline);
+  Status finish(Deadline deadline);  // after this the launcher closes its end
   const std::string& space() const { return space_; }
 
  private:

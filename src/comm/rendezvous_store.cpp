@@ -17,7 +17,7 @@ using Answer = StoreClient::Answer;
 constexpr auto kPatienceOfMany = std::chrono::seconds(1);  // with one of several places where the store may be
 constexpr auto kClosedFor = std::chrono::seconds(3);       // a server that only ever hangs up is not a store
 constexpr auto kRetryLongest = std::chrono::milliseconds(100);
-constexpr int kPmiKeysMax = 4096;  // joins of one job
+constexpr const char* kPmiKey = "gradsync-store";
 
 bool is_local(const Address& address) {
   const auto source = source_for(address);
@@ -129,50 +129,28 @@ Result<PmiClient> open_pmi(const RendezvousUrl& url, Deadline deadline) {
   return pmi;
 }
 
-// Rank 0's own store, and how the others find it.
-Result<std::pair<std::shared_ptr<StoreServer>, std::string>> serve_for_pmi(const RendezvousUrl& url, const std::string& selection) {
-  const std::string job = fmt::format("{:016x}", random_number());
-  if (url.name == "local") {
-    auto server = StoreServer::start_abstract(fmt::format("gradsync-store-{}", job), job);
-    if (!server) return server.status();
-    std::string found = fmt::format("unix-abstract://{}/{}", (*server)->name(), job);
-    return std::pair{std::shared_ptr<StoreServer>(std::move(*server)), std::move(found)};
-  }
-  const auto address = choose_address(list_interfaces(), {selection, default_source(), false});
-  if (!address) return address.status();
-  auto server = StoreServer::start(*address, job);
-  if (!server) return server.status();
-  std::string found = fmt::format("tcp://{}/{}", text((*server)->address()), job);
-  return std::pair{std::shared_ptr<StoreServer>(std::move(*server)), std::move(found)};
-}
-
-// Each join of the job has the next key; after the barrier all ranks see the same last one.
+// Rank 0 serves a store and tells where; the launcher passes it on. The exchange ends our use of PMI, for a process that
+// ends while its launcher believes it in use counts as crashed: so such a job joins once.
 Result<RendezvousPlan> plan_pmi(const RendezvousUrl& url, const StoreIdentity& identity, const std::string& selection, Deadline deadline) {
   RendezvousPlan plan;
   auto pmi = open_pmi(url, deadline);
   if (!pmi) return pmi.status();
-  int next = 0;
-  std::string place;
-  const auto walk = [&]() -> Status {
-    for (; next < kPmiKeysMax; ++next) {
-      auto value = pmi->get(fmt::format("gradsync-{}", next), deadline);
-      if (!value) return value.status();
-      if (value->empty()) return {};
-      place = *value;
-    }
-    return failure(ErrorCode::unavailable, "PMI: the job has joined {} times, its limit", kPmiKeysMax);
-  };
   if (identity.rank == 0) {
-    if (Status status = walk(); !status) return status;
-    auto served = serve_for_pmi(url, selection);
-    if (!served) return served.status();
-    plan.server = std::move(served->first);
-    if (Status status = pmi->put(fmt::format("gradsync-{}", next), served->second, deadline); !status) return status;
+    const std::string job = fmt::format("{:016x}", random_number());
+    const auto address = choose_address(list_interfaces(), {selection, default_source(), false});
+    if (!address) return address.status();
+    auto server = StoreServer::start(*address, job);
+    if (!server) return server.status();
+    plan.server = std::move(*server);
+    const std::string place = fmt::format("tcp://{}/{}", text(plan.server->address()), job);
+    if (Status status = pmi->put(kPmiKey, place, deadline); !status) return status;
   }
   if (Status status = pmi->barrier(deadline); !status) return status;
-  if (Status status = walk(); !status) return status;
-  if (place.empty()) return failure(ErrorCode::protocol, "PMI: rank 0 has not told where its store is");
-  auto found = parse_rendezvous(place);
+  const auto place = pmi->get(kPmiKey, deadline);
+  if (!place) return place.status();
+  if (place->empty()) return failure(ErrorCode::protocol, "PMI: rank 0 has not told where its store is");
+  if (Status status = pmi->finish(deadline); !status) return status;
+  auto found = parse_rendezvous(*place);
   if (!found) return found.status();
   plan.url = std::move(*found);
   return plan;
@@ -203,7 +181,7 @@ Result<OpenStore> open_store(const RendezvousPlan& plan, const StoreIdentity& gi
   if (plan.url.kind == Kind::file) {
     auto file = FileStore::open(plan.url.name, identity, entered, deadline);
     if (!file) return file.status();
-    return OpenStore{std::move(*file), nullptr, nullptr};
+    return OpenStore{nullptr, std::move(*file), nullptr};
   }
   const bool serves = identity.rank == 0 && plan.hosted() && !plan.server;
   auto opened = serves ? host_store(plan, identity, deadline) : find_store(targets_of(plan), identity, deadline);

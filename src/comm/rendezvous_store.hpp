@@ -17,9 +17,9 @@
 namespace gradsync {
 
 struct OpenStore {
+  std::shared_ptr<StoreServer> server;  // if this rank serves it; ends after our own connection to it
   std::unique_ptr<Store> store;
   StoreClient* watch = nullptr;         // the same store, if it tells of losses
-  std::shared_ptr<StoreServer> server;  // if this rank serves it
 };
 
 // What the URL means on this host, found out before anything is opened.

@@ -65,12 +65,6 @@ Result<RendezvousUrl> parse_rendezvous(std::string_view url) {
     return out;
   }
   if (Status status = parse_host_and_port(authority, out); !status) return status;
-  if (out.kind == Kind::pmi) {
-    const auto inner = out.job.find('/');
-    out.name = out.job.substr(0, inner);
-    out.job = inner == std::string::npos ? "" : out.job.substr(inner + 1);
-    if (out.name != "local" && out.name != "hosts") return bad(url, "the scope \"{}\" is neither local nor hosts", out.name);
-  }
   return out;
 }
 

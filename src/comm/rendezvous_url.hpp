@@ -15,14 +15,13 @@ struct RendezvousUrl {
     host0,          // host0://HOST:PORT/JOB          rank 0 serves it on the first free of PORT … PORT+16
     unix_abstract,  // unix-abstract://NAME/JOB       rank 0 serves it; all ranks on one host
     file,           // file:///PATH
-    pmi,            // pmi://fd:N/SCOPE, pmi://HOST:PORT/SCOPE/ID   rank 0 serves it and tells where by PMI;
-                    //                                SCOPE is local (one host) or hosts
+    pmi,            // pmi://fd:N, pmi://HOST:PORT/ID  rank 0 serves it and tells where by PMI
   };
   Kind kind = Kind::tcp;
   std::string text;  // as given
   std::string host;  // tcp, host0, pmi ("fd": a descriptor's number is in port)
   std::uint16_t port = 0;
-  std::string name;  // unix_abstract: socket name; file: path; pmi: scope
+  std::string name;  // unix_abstract: socket name; file: path
   std::string job;   // pmi: id
 };
 

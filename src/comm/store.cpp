@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "base/random.hpp"
@@ -29,6 +30,15 @@ std::uint64_t inode(const char* path) {
   return ::stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
+// Field `number` of /proc/PID/stat, counted from 1; empty if there is no such process. The name in field 2 may hold
+// blanks, so fields are counted from its bracket.
+std::string stat_field(int process_id, int number) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", process_id).c_str());
+  std::size_t at = line.rfind(')');
+  for (int field = 2; field < number && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  return at == std::string::npos ? std::string() : line.substr(at + 1, line.find(' ', at + 1) - at - 1);
+}
+
 }  // namespace
 
 std::uint64_t boot_identity() {
@@ -36,18 +46,24 @@ std::uint64_t boot_identity() {
   return line.empty() ? 0 : hash_text(line);
 }
 
-std::uint64_t network_identity() { return inode("/proc/self/ns/net"); }
+std::uint64_t network_identity() { return inode("/proc/thread-self/ns/net"); }
 
 std::uint64_t process_identity() { return process_identity(::getpid()); }
 
 std::uint64_t process_identity(int process_id) {
-  const std::string line = first_line(fmt::format("/proc/{}/stat", process_id).c_str());
-  if (line.empty()) return 0;
-  // Field 22 is the start in clock ticks; the name in field 2 may hold spaces, so count from its bracket.
-  std::size_t at = line.rfind(')');
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
-  const std::string start = at == std::string::npos ? std::string() : line.substr(at + 1, line.find(' ', at + 1) - at - 1);
+  const std::string start = stat_field(process_id, 22);  // in clock ticks after the boot
+  if (start.empty()) return 0;
   return mix64(boot_identity() ^ mix64(inode("/proc/self/ns/pid") ^ mix64(static_cast<std::uint64_t>(process_id) ^ hash_text(start))));
+}
+
+std::uint64_t ancestor_identity(const std::string& name) {
+  constexpr int kGenerationsMax = 64;
+  int process = ::getpid();
+  for (int generation = 0; generation < kGenerationsMax && process > 1; ++generation) {
+    if (first_line(fmt::format("/proc/{}/comm", process).c_str()) == name) return process_identity(process);
+    process = std::atoi(stat_field(process, 4).c_str());
+  }
+  return 0;
 }
 
 std::string arrival_text(const std::vector<bool>& arrived) {

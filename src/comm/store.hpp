@@ -38,6 +38,8 @@ class Store {
 // A hash of boot, process namespace, process id and its start: equal for all calls of one process and no other's.
 std::uint64_t process_identity();
 std::uint64_t process_identity(int process_id);  // 0 if there is none
+// The identity of the nearest ancestor process of that name (as in /proc/PID/comm), 0 if there is none.
+std::uint64_t ancestor_identity(const std::string& name);
 // Hash of the kernel's boot id, 0 if unknown; inode of the network namespace.
 std::uint64_t boot_identity();
 std::uint64_t network_identity();

@@ -54,7 +54,7 @@ bool StoreRooms::hello(Connection from, const Hello& hello, Out& out) {
   if (std::string why = broken_before(hello); !why.empty()) return refuse(from, Refusal::wrong, std::move(why), out);
   std::shared_ptr<Room> room = open_room(hello.job);
   if (std::string why = objection(hello, room.get()); !why.empty()) {
-    if (room && room->size != hello.size) {  // this job cannot start: all its ranks hear it
+    if (room && room->size != hello.size && hello.rank < hello.size && hello.size <= limits::ranks_max) {  // this job cannot start: all its ranks hear it
       break_up(*room, why);
       tell_gone(*room, hello.rank, why, out);
     }

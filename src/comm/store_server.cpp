@@ -42,9 +42,12 @@ class StoreServer::Loop {
   bool usable() const { return epoll_ && wake_; }
 
   void serve() {
-    while (!stopping_.load()) turn(kTickMilliseconds);
+    while (!stopping_.load()) (void)turn(kTickMilliseconds);
+    watch(EPOLL_CTL_DEL, wake_.get(), kWake, 0);
     const Deadline drained = Deadline::after(kDrainFor);
     listener_.reset();
+    while (turn(0) > 0 && !drained.passed()) {  // what has been said already is still heard, and passed on
+    }
     while (owes() && !drained.passed()) turn(drained.poll_milliseconds());
     connections_.clear();
   }
@@ -74,7 +77,7 @@ class StoreServer::Loop {
     ::epoll_ctl(epoll_.get(), operation, descriptor, &event);
   }
 
-  void turn(int wait) {
+  int turn(int wait) {
     if (paused_) wait = std::min(wait, kNoDescriptorMilliseconds);
     if (!pending_.empty()) wait = std::min(wait, connections_.at(pending_.front()).until.poll_milliseconds());
     std::array<epoll_event, kEventsMax> events;
@@ -88,6 +91,7 @@ class StoreServer::Loop {
     const TimePoint now = std::chrono::steady_clock::now();
     while (!pending_.empty() && connections_.at(pending_.front()).until.passed(now)) drop(pending_.front());
     drop_broken();
+    return count;
   }
 
   void accept_all() {
