@@ -22,8 +22,8 @@ class World {
   virtual std::unique_ptr<StepSource> steps(std::uint32_t rank) const = 0;
 };
 
-// Every rank follows the same recipe. For a send or recv the recipe is that of every rank but `recipe.root`, which follows
-// the opposite one; ranks other than these two take no part, so a world of 2 is the one to prove.
+// Every rank follows the same recipe. For a send or recv the recipe is that of every rank but `recipe.root`, which
+// follows the opposite one; ranks other than these two take no part, so a world of 2 is the one to prove.
 class RecipeWorld final : public World {
  public:
   // Copies the recipe, which must pass check(). `window_steps` are held of each rank at a time.

@@ -32,8 +32,8 @@ inline Layout layout_for(const Recipe& recipe, const Shape& shape, std::span<con
   return Layout::given_blocks(block_counts, shape.chunks / recipe.world);
 }
 
-// The layout that each space of a rank is read with, by Space. They differ only in an uneven all-to-all, where the input
-// is cut by what the rank sends to each rank and the output by what it receives from each.
+// The layout that each space of a rank is read with, by Space. They differ only in an uneven all-to-all, where the
+// input is cut by what the rank sends to each rank and the output by what it receives from each.
 struct Layouts {
   std::array<Layout, 3> spaces;
   Layouts() = default;

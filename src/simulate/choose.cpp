@@ -73,8 +73,8 @@ class Chooser {
  public:
   Chooser(const ChoiceQuery& query, const Network& network) : payload_(payload_of(query)), network_(&network) {}
 
-  // From the number of segments with the best estimate on, to more and to fewer as long as that is faster: the time of a
-  // pipeline falls with the segments' length and rises with their number, so it has one valley.
+  // From the number of segments with the best estimate on, to more and to fewer as long as that is faster: the time of
+  // a pipeline falls with the segments' length and rises with their number, so it has one valley.
   void consider(const Family& family) {
     std::size_t first = 0;
     for (std::size_t i = 1; i < family.size(); ++i)

@@ -118,8 +118,8 @@ class Image {
   std::uint64_t messages_ = 0, landed_ = 0;
 };
 
-// The ranks that differ: the first ones, the root and its neighbours, a middle one, the last; and, for the port they share,
-// up to 64 of rank 0's host.
+// The ranks that differ: the first ones, the root and its neighbours, a middle one, the last; and, for the port they
+// share, up to 64 of rank 0's host.
 std::vector<std::uint32_t> sample_of(const Recipe& recipe) {
   const std::uint32_t n = recipe.world;
   std::vector<std::uint32_t> ranks{0, recipe.root, n / 2, n - 1};

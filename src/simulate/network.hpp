@@ -1,5 +1,5 @@
-// What a message and a reduction cost: the Hockney model (latency and time a byte) with LogP's overhead a message, on one
-// level or on two.
+// What a message and a reduction cost: the Hockney model (latency and time a byte) with LogP's overhead a message, on
+// one level or on two.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-// Every rank has a port out and a port in, each one message at a time, and one processor. Between hosts, with `nic_shared`,
-// all ranks of a host share one port out and one port in instead.
+// Every rank has a port out and a port in, each one message at a time, and one processor. Between hosts, with
+// `nic_shared`, all ranks of a host share one port out and one port in instead.
 struct Network {
   Link inside;   // between ranks of one host
   Link between;  // between hosts

@@ -20,8 +20,8 @@ struct Traffic {
 
 // Of one step of a rank with this shape and these layouts.
 Traffic traffic_of(const Step& step, const Shape& shape, const Layouts& layouts, std::uint64_t element_bytes);
-// Of a rank's whole schedule, walked step by step: no peers, no memory. Requires check(recipe).ok(), rank < recipe.world.
-// A send or recv recipe is that of the rank itself.
+// Of a rank's whole schedule, walked step by step: no peers, no memory. Requires check(recipe).ok(), rank <
+// recipe.world. A send or recv recipe is that of the rank itself.
 Traffic traffic_of(const Recipe& recipe, std::uint32_t rank, const Layouts& layouts, std::uint64_t element_bytes);
 
 }  // namespace gradsync

@@ -50,7 +50,8 @@ TEST(Catalogue, IsProvenAt4096RanksByFingerprint) {
   prove_table(options, [&](const ProofRow& row) { EXPECT_TRUE(row.ok) << row.message; });
 }
 
-// DESIGN, section 5.
+// DESIGN, section 5. All agree. They decide what a step is: the strict causal chain of recursive doubling by 3 ranks is 2
+// messages, because the third rank need not wait for the fold; the 3 of the design counts its rounds (ProofCounts::steps).
 struct Golden {
   Algorithm algorithm;
   std::uint32_t world;

@@ -16,8 +16,8 @@ struct Demand {
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// Requires check_shape(recipe, shape, rank).ok() and output_chunk < shape.output.count. Message chunks of an all-to-all are
-// numbered by the sender's input: block b of it goes to rank b.
+// Requires check_shape(recipe, shape, rank).ok() and output_chunk < shape.output.count. Message chunks of an all-to-all
+// are numbered by the sender's input: block b of it goes to rank b.
 Demand demand_of(const Recipe& recipe, const Shape& shape, std::uint32_t rank, std::uint32_t output_chunk);
 
 // Whether the spaces are those of the collective: a rank that the collective gives nothing has no output, and so on.

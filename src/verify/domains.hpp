@@ -1,6 +1,6 @@
-// The values that a proof walks over. Each also carries an expression hash: the hash of a combination is symmetric in its
-// two operands (a + b is b + a on every dtype, bit for bit) and not associative (float sums are not), so that equal hashes
-// mean bitwise equal results.
+// The values that a proof walks over. Each also carries an expression hash: the hash of a combination is symmetric in
+// its two operands (a + b is b + a on every dtype, bit for bit) and not associative (float sums are not), so that equal
+// hashes mean bitwise equal results.
 #pragma once
 
 #include <algorithm>
@@ -72,8 +72,8 @@ class SetDomain {
   std::array<std::uint64_t, Words> everyone_{};
 };
 
-// Sums of random numbers modulo the prime 2^61 - 1, one number for each (chunk, rank): a multiset other than the promised
-// one has the promised sum with a probability of about 2^-61. 16 bytes a chunk, whatever the world.
+// Sums of random numbers modulo the prime 2^61 - 1, one number for each (chunk, rank): a multiset other than the
+// promised one has the promised sum with a probability of about 2^-61. 16 bytes a chunk, whatever the world.
 class FingerprintDomain {
  public:
   struct Value {

@@ -1,6 +1,6 @@
-// An obvious interpreter of schedules over real numbers, for tests only. It shares nothing with the verifier: flat arrays of
-// elements, messages of elements, ranks that run in order and take turns, channels without bound. What it finds is what
-// a user of the schedule would find.
+// An obvious interpreter of schedules over real numbers, for tests only. It shares nothing with the verifier: flat
+// arrays of elements, messages of elements, ranks that run in order and take turns, channels without bound. What it
+// finds is what a user of the schedule would find.
 #pragma once
 
 #include <cmath>

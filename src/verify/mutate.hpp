@@ -31,8 +31,9 @@ struct Mutation {
   std::string text;  // "rank 2 step 5: swap with step 7"
 };
 
-// Changes one random step of one random rank. Nothing, and no change, if the step drawn cannot be changed so (a redirect in
-// a world of two ranks, say): draw again. The steps change, not always their meaning (two sends of equal chunks swapped).
+// Changes one random step of one random rank. Nothing, and no change, if the step drawn cannot be changed so (a
+// redirect in a world of two ranks, say): draw again. The steps change, not always their meaning (two sends of equal
+// chunks swapped).
 std::optional<Mutation> mutate(std::span<Schedule> world, MutationKind kind, Random& random);
 
 }  // namespace gradsync

@@ -1,6 +1,6 @@
-// The verifier must object to every mutation that changes the meaning. Whether one does is found without the verifier, by
-// running the mutated world on random numbers: it changes the meaning if ranks block, messages are left, sizes do not match,
-// or some rank's output is not what the collective promises, to the bit.
+// The verifier must object to every mutation that changes the meaning. Whether one does is found without the verifier,
+// by running the mutated world on random numbers: it changes the meaning if ranks block, messages are left, sizes do
+// not match, or some rank's output is not what the collective promises, to the bit.
 #include "verify/mutate.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A proof walks every rank in order. That it also speaks for the executor, which lets steps overtake each other, rests on the
-// cursor: whatever it calls ready must not change the result. Here steps run in random orders, on real numbers.
+// A proof walks every rank in order. That it also speaks for the executor, which lets steps overtake each other, rests
+// on the cursor: whatever it calls ready must not change the result. Here steps run in random orders, on real numbers.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -139,7 +139,8 @@ TEST(Prove, NamesAMessageThatIsNeverReceived) {
   EXPECT_EQ(hand.message(), "rank 1 never receives 1 messages of rank 0, the first of step 3");
 }
 
-// Each rank adds its own contribution first: right in exact arithmetic, but three floats do not add up to the same bits.
+// Each rank adds its own contribution first: right in exact arithmetic, but three floats do not add up to the same
+// bits.
 TEST(Prove, RejectsReplicasThatAddInDifferentOrders) {
   Hand hand(Collective::all_reduce, 3, 1);
   for (std::uint32_t r = 0; r < 3; ++r) {

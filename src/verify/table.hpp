@@ -15,13 +15,13 @@ struct ProofTableOptions {
   std::optional<Collective> collective;  // nothing: all
   std::optional<Algorithm> algorithm;
   bool log_step_only = false;
-  // Elements of the message, by world, that the counts are given for; in collectives with blocks, of a block each. Default:
-  // 8 a rank in all, as the golden counters.
+  // Elements of the message, by world, that the counts are given for; in collectives with blocks, of a block each.
+  // Default: 8 a rank in all, as the golden counters.
   std::function<std::uint64_t(Collective, std::uint32_t world)> elements;
 };
 
-// One algorithm in one world, proven for every variant: aliasing, each root (in worlds up to 64; then the first, the middle and the
-// last one), segments 1, 2, 3 and 5, and, for hierarchical, several groupings into hosts.
+// One algorithm in one world, proven for every variant: aliasing, each root (in worlds up to 64; then the first, the
+// middle and the last one), segments 1, 2, 3 and 5, and, for hierarchical, several groupings into hosts.
 struct ProofRow {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::ring;

@@ -249,7 +249,8 @@ class Walk {
     return false;
   }
 
-  // Whether two ranges agree in the elements of each chunk; what an all-to-all, whose chunks have no common number, goes by.
+  // Whether two ranges agree in the elements of each chunk; what an all-to-all, whose chunks have no common number,
+  // goes by.
   bool equal_sizes(const Rank& a, Space space_a, std::uint32_t first_a, const Rank& b, Space space_b,
                    std::uint32_t first_b, std::uint32_t count) const {
     const auto elements = [](const Rank& rank, Space space, std::uint32_t first, std::uint32_t i) {

@@ -1,4 +1,5 @@
-// Proof, forecast and a rank's own count walk the same schedules and must count the same messages, elements and additions.
+// Proof, forecast and a rank's own count walk the same schedules and must count the same messages, elements and
+// additions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
