@@ -54,7 +54,7 @@ std::vector<Algorithm> algorithms_of(Collective collective) {
   return found;
 }
 
-const std::vector<std::size_t> kCounts = {0, 1, 2, 3, 7, 8, 9, 100, 4099, 150001};
+const std::vector<std::size_t> kCounts = {0, 1, 3, 8, 100, 4099, 40001};
 
 TEST(Communicator, AllReducesByEveryAlgorithm) {
   for (std::uint32_t size : {1u, 2u, 3u, 4u, 5u, 7u, 8u})
