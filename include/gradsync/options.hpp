@@ -3,7 +3,11 @@
 // gradsync reads five variables of its own, set by `gradsync run`:
 //   GRADSYNC_RANK        this worker's rank
 //   GRADSYNC_SIZE        number of workers
-//   GRADSYNC_RENDEZVOUS  tcp://HOST:PORT/JOB (a store held by the launcher), unix-abstract://NAME/JOB, or file:///PATH
+//   GRADSYNC_RENDEZVOUS  where the workers meet:
+//                          tcp://HOST:PORT/JOB        a store that the launcher serves
+//                          host0://HOST:PORT/JOB      rank 0 serves it, on the first free port of PORT to PORT+16 of HOST
+//                          unix-abstract://NAME/JOB   rank 0 serves it, all ranks on one host
+//                          file:///PATH               on a file system that all ranks share
 //   GRADSYNC_INTERFACE   network interfaces to use: exact names, names with * and ?, addresses or CIDR, comma-separated
 //   GRADSYNC_OPTIONS     the fields below by name: "transport=tcp,timeout=30,lanes=4"
 // Any other variable that begins with GRADSYNC_ is reported as unknown. Where they are absent, those of torchrun, Open MPI,

@@ -14,6 +14,11 @@
 #include "comm/sockets.hpp"
 #include "comm/store_server.hpp"
 
+#if defined(__SANITIZE_THREAD__)
+// Children of fork start threads here, which the sanitizer otherwise forbids.
+extern "C" __attribute__((weak)) const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
 namespace gradsync {
 namespace {
 
