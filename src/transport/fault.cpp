@@ -15,7 +15,9 @@ constexpr std::uint64_t kPieceWithoutLimit = 64u << 10;  // unit of the decision
 // One direction of one stream, cut into pieces whose lengths and delays come from the seed.
 class Flow {
  public:
-  Flow(const FaultPlan& plan, std::uint64_t name) : plan_(plan), random_(mix64(plan.seed ^ mix64(name))) { next_piece(); }
+  Flow(const FaultPlan& plan, std::uint64_t name) : plan_(plan), random_(mix64(plan.seed ^ mix64(name))) {
+    next_piece();
+  }
 
   std::uint64_t passed() const { return passed_; }
   std::uint64_t piece_left() const { return piece_end_ - passed_; }
@@ -62,7 +64,9 @@ class Flow {
 class Fault final : public Transport {
  public:
   Fault(std::unique_ptr<Transport> inner, FaultPlan plan, std::shared_ptr<const Clock> clock)
-      : inner_(std::move(inner)), plan_(std::move(plan)), clock_(std::move(clock)) {}
+      : inner_(std::move(inner)),
+        plan_(std::move(plan)),
+        clock_(std::move(clock)) {}
 
   TransportKind kind() const override { return inner_->kind(); }
   Result<std::size_t> send(Peer to, Pieces pieces) override;
@@ -89,12 +93,14 @@ class Fault final : public Transport {
   enum class Direction : std::uint8_t { out, in };
 
   Flow& flow(Peer peer, Direction direction) {
-    const std::uint64_t name = (std::uint64_t{peer.rank} * kChannelCount + static_cast<std::uint64_t>(peer.channel)) * 2 +
-                               static_cast<std::uint64_t>(direction);
+    const std::uint64_t name =
+        (std::uint64_t{peer.rank} * kChannelCount + static_cast<std::uint64_t>(peer.channel)) * 2 +
+        static_cast<std::uint64_t>(direction);
     return flows_.try_emplace(name, plan_, name).first->second;
   }
   bool partitioned(std::uint32_t rank) const {
-    return plan_.partition && std::find(plan_.partition->peers.begin(), plan_.partition->peers.end(), rank) != plan_.partition->peers.end();
+    return plan_.partition && std::find(plan_.partition->peers.begin(), plan_.partition->peers.end(), rank) !=
+                                  plan_.partition->peers.end();
   }
   // How many bytes the flow may still pass before the planned loss or partition.
   std::uint64_t allowance(Peer peer, const Flow& flow) const {
@@ -109,8 +115,9 @@ class Fault final : public Transport {
     if (!plan_.lost || plan_.lost->peer != peer.rank) return {};
     lost_now_ = lost_now_ || flow.passed() >= plan_.lost->after_bytes;
     if (!lost_now_) return {};
-    return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer.rank), "rank {} ({}): lost on purpose after {} bytes",
-                        peer.rank, describe(peer.rank), plan_.lost->after_bytes);
+    return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer.rank),
+                        "rank {} ({}): lost on purpose after {} bytes", peer.rank, describe(peer.rank),
+                        plan_.lost->after_bytes);
   }
 
   std::unique_ptr<Transport> inner_;
@@ -149,7 +156,8 @@ Result<std::span<const std::byte>> Fault::peek(Peer from, std::size_t at_least) 
 
 }  // namespace
 
-std::unique_ptr<Transport> fault_transport(std::unique_ptr<Transport> inner, FaultPlan plan, std::shared_ptr<const Clock> clock) {
+std::unique_ptr<Transport> fault_transport(std::unique_ptr<Transport> inner, FaultPlan plan,
+                                           std::shared_ptr<const Clock> clock) {
   GRADSYNC_CHECK(inner && clock);
   GRADSYNC_CHECK(plan.delay_max.count() >= 0);
   return std::make_unique<Fault>(std::move(inner), std::move(plan), std::move(clock));

@@ -36,6 +36,7 @@ struct FaultPlan {
 };
 
 // `clock` ends the delays.
-std::unique_ptr<Transport> fault_transport(std::unique_ptr<Transport> inner, FaultPlan plan, std::shared_ptr<const Clock> clock);
+std::unique_ptr<Transport> fault_transport(std::unique_ptr<Transport> inner, FaultPlan plan,
+                                           std::shared_ptr<const Clock> clock);
 
 }  // namespace gradsync

@@ -25,9 +25,9 @@ struct Stream {
 // What the others see of a rank. The flags are written seldom and read at every send.
 struct alignas(64) Place {
   std::atomic<bool> asleep{false}, gone{false}, taken{false};
-  std::atomic<std::uint64_t> opened{0};  // streams ever opened to this rank
-  Descriptor event;                      // set while `taken`, before any peer may see `asleep`
-  alignas(64) std::mutex mutex;          // of `arrived`
+  std::atomic<std::uint64_t> opened{0};          // streams ever opened to this rank
+  Descriptor event;                              // set while `taken`, before any peer may see `asleep`
+  alignas(64) std::mutex mutex;                  // of `arrived`
   std::vector<std::shared_ptr<Stream>> arrived;  // opened by a sender, not yet fetched by the rank
 };
 
@@ -56,7 +56,11 @@ namespace {
 class Loopback final : public Transport {
  public:
   Loopback(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank)
-      : fabric_(std::move(fabric)), rank_(rank), place_(fabric_->places[rank]), outgoing_(fabric_->size), incoming_(fabric_->size) {}
+      : fabric_(std::move(fabric)),
+        rank_(rank),
+        place_(fabric_->places[rank]),
+        outgoing_(fabric_->size),
+        incoming_(fabric_->size) {}
   ~Loopback() override;
 
   TransportKind kind() const override { return TransportKind::loopback; }
@@ -86,8 +90,8 @@ class Loopback final : public Transport {
   Incoming* find(Peer from);  // nullptr: the peer has not opened the stream yet
   void fetch_arrived();
   Status lost(const char* what, std::uint32_t peer) const {
-    return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer), "{} rank {} (loopback): its transport was destroyed",
-                        what, peer);
+    return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer),
+                        "{} rank {} (loopback): its transport was destroyed", what, peer);
   }
   bool gone(std::uint32_t peer) const { return fabric_->places[peer].gone.load(std::memory_order_acquire); }
 
@@ -178,7 +182,8 @@ Result<std::span<const std::byte>> Loopback::peek(Peer from, std::size_t at_leas
     return std::span<const std::byte>();
   }
   auto shown = stream->ring.peek(at_least);
-  if (sender_gone && shown.ok() && shown->size() < std::max<std::size_t>(at_least, 1)) return lost("receive from", from.rank);
+  if (sender_gone && shown.ok() && shown->size() < std::max<std::size_t>(at_least, 1))
+    return lost("receive from", from.rank);
   return shown;
 }
 

@@ -43,7 +43,8 @@ bool RingWriter::room_changed() {
 
 Result<RingReader> RingReader::attach(std::span<std::byte> memory) {
   if (memory.size() <= kRingHeaderBytes)
-    return failure(ErrorCode::protocol, "ring: {} bytes of memory, expected more than {}", memory.size(), kRingHeaderBytes);
+    return failure(ErrorCode::protocol, "ring: {} bytes of memory, expected more than {}", memory.size(),
+                   kRingHeaderBytes);
   RingReader reader;
   reader.header_ = std::launder(reinterpret_cast<RingHeader*>(memory.data()));
   const std::uint64_t magic = reader.header_->magic.load(std::memory_order_acquire);

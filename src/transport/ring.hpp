@@ -96,9 +96,9 @@ class RingReader {
  private:
   RingHeader* header_ = nullptr;
   const std::byte* data_ = nullptr;
-  std::size_t capacity_ = 0, index_ = 0;                // index_ = tail_ % capacity_
-  std::uint64_t head_ = 0, tail_ = 0, released_ = 0;    // head_: as last seen and checked; released_: tail as published
-  std::uint64_t head_looked_ = 0;                       // as last seen, perhaps not checked
+  std::size_t capacity_ = 0, index_ = 0;              // index_ = tail_ % capacity_
+  std::uint64_t head_ = 0, tail_ = 0, released_ = 0;  // head_: as last seen and checked; released_: tail as published
+  std::uint64_t head_looked_ = 0;                     // as last seen, perhaps not checked
   bool released_news_ = false;
   alignas(16) std::array<std::byte, kPeekBytes> bounce_{};  // bytes from both ends, shown as one stretch
 };

@@ -14,7 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::byte byte_at(std::uint64_t position) { return static_cast<std::byte>(mix64(position / 8) >> (8 * (position % 8))); }
+std::byte byte_at(std::uint64_t position) {
+  return static_cast<std::byte>(mix64(position / 8) >> (8 * (position % 8)));
+}
 
 struct Pair {
   explicit Pair(std::size_t capacity) : memory(std::move(*Mapping::anonymous(kRingHeaderBytes + capacity))) {

@@ -22,8 +22,12 @@ class Failed final : public Outgoing {
 class Router final : public Transport, private Watcher {
  public:
   Router(TransportConfig config, std::shared_ptr<Dialer> dialer, std::shared_ptr<Inbox> inbox, Poller poller)
-      : config_(std::move(config)), dialer_(std::move(dialer)), inbox_(std::move(inbox)), poller_(std::move(poller)),
-        outgoing_(config_.size), incoming_(config_.size) {}
+      : config_(std::move(config)),
+        dialer_(std::move(dialer)),
+        inbox_(std::move(inbox)),
+        poller_(std::move(poller)),
+        outgoing_(config_.size),
+        incoming_(config_.size) {}
 
   Status watch_inbox() { return poller_.watch(inbox_->descriptor(), EPOLLIN, *this); }
 
@@ -99,7 +103,8 @@ Result<std::unique_ptr<Outgoing>> Router::dial(Peer to) {
     auto stream = open_shm(call, name(to.rank), config_.ring_bytes, *dialer_, poller_);
     if (stream.ok() || stream.status().code != ErrorCode::out_of_memory) return stream;
     if (!std::exchange(warned_, true))
-      fmt::print(stderr, "gradsync: warning: rank {} uses tcp inside the host: {}\n", config_.rank, stream.status().message);
+      fmt::print(stderr, "gradsync: warning: rank {} uses tcp inside the host: {}\n", config_.rank,
+                 stream.status().message);
     call.kind = TransportKind::tcp;
   }
   call.lanes = config_.lanes;
@@ -234,14 +239,17 @@ Status check(const TransportConfig& config) {
   if (config.size == 0 || config.size > limits::ranks_max || config.rank >= config.size)
     return failure(ErrorCode::invalid_argument, "transport: rank {} of {}", config.rank, config.size);
   if (config.hosts.size() != config.size)
-    return failure(ErrorCode::invalid_argument, "transport: hosts of {} ranks, expected {}", config.hosts.size(), config.size);
+    return failure(ErrorCode::invalid_argument, "transport: hosts of {} ranks, expected {}", config.hosts.size(),
+                   config.size);
   if (config.lanes == 0 || config.lanes > limits::lanes_max)
-    return failure(ErrorCode::invalid_argument, "transport: {} lanes, expected 1 to {}", config.lanes, limits::lanes_max);
+    return failure(ErrorCode::invalid_argument, "transport: {} lanes, expected 1 to {}", config.lanes,
+                   limits::lanes_max);
   if (!ring_capacity_valid(config.ring_bytes))
     return failure(ErrorCode::invalid_argument, "transport: ring of {} bytes, expected a multiple of 64 from {} to {}",
                    config.ring_bytes, kRingBytesMin, kRingBytesMax);
   if (config.kind == TransportKind::loopback)
-    return failure(ErrorCode::invalid_argument, "transport: loopback is for the threads of one process, expected auto, shm or tcp");
+    return failure(ErrorCode::invalid_argument,
+                   "transport: loopback is for the threads of one process, expected auto, shm or tcp");
   if (config.kind != TransportKind::shm) return {};
   constexpr std::size_t named_max = 8;
   std::string far;

@@ -13,10 +13,10 @@ namespace gradsync {
 
 struct TransportConfig {
   std::uint32_t rank = 0, size = 1;
-  std::vector<std::uint32_t> hosts;                    // number of each rank's host
-  TransportKind kind = TransportKind::automatic;       // shm: no rank may be elsewhere; tcp: inside a host too
-  std::uint32_t lanes = 1;                             // connections of a TCP stream, at most limits::lanes_max
-  std::size_t ring_bytes = limits::ring_bytes_default; // of one shm stream, a multiple of 64
+  std::vector<std::uint32_t> hosts;                     // number of each rank's host
+  TransportKind kind = TransportKind::automatic;        // shm: no rank may be elsewhere; tcp: inside a host too
+  std::uint32_t lanes = 1;                              // connections of a TCP stream, at most limits::lanes_max
+  std::size_t ring_bytes = limits::ring_bytes_default;  // of one shm stream, a multiple of 64
 };
 
 // Opens streams with `dialer` when first sent on, and takes what peers opened from `inbox`; what does not fit (rank, kind,

@@ -184,7 +184,10 @@ INSTANTIATE_TEST_SUITE_P(Of, Processes,
 // Forwards one connection at a time, at most `step_bytes` every `pause`.
 class Relay {
  public:
-  Relay(Address to, std::size_t step_bytes, std::chrono::milliseconds pause) : to_(to), step_bytes_(step_bytes), pause_(pause) {
+  Relay(Address to, std::size_t step_bytes, std::chrono::milliseconds pause)
+      : to_(to),
+        step_bytes_(step_bytes),
+        pause_(pause) {
     at = tcp_address(false);
     listener_ = listen_on(at);
     thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -208,7 +211,8 @@ class Relay {
       const ssize_t got = ::recv(in.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
       if (got <= 0) return;
       for (ssize_t sent = 0; sent < got && !stop.stop_requested();) {
-        const ssize_t step = ::send(out.get(), buffer.data() + sent, static_cast<std::size_t>(got - sent), MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t step =
+            ::send(out.get(), buffer.data() + sent, static_cast<std::size_t>(got - sent), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (step > 0) sent += step;
         else ::poll(nullptr, 0, 1);
       }
@@ -319,11 +323,11 @@ bool closed(const Descriptor& socket) {
 
 TEST(Arrivals, ThatDoNotFitAreDropped) {
   Receiving receiving;
-  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(3))));            // no such rank
-  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(0))));            // ourselves
-  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 1, 1))));      // no such lane
-  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 0, 0))));      // no lanes
-  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 0, 1000))));   // too many
+  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(3))));           // no such rank
+  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(0))));           // ourselves
+  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 1, 1))));     // no such lane
+  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 0, 0))));     // no lanes
+  EXPECT_TRUE(closed(receiving.arrive(tcp_arrival(2, 0, 1000))));  // too many
   Arrival strange = tcp_arrival(2);
   strange.channel = static_cast<Channel>(7);
   EXPECT_TRUE(closed(receiving.arrive(std::move(strange))));
@@ -353,7 +357,7 @@ TEST(Arrivals, OfSharedMemoryAreCheckedBeforeTheyAreTouched) {
   Descriptor unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(unsealed.get(), kRingHeaderBytes + 4096), 0);
   EXPECT_TRUE(closed(receiving.arrive(shm(1, std::move(unsealed)))));
-  EXPECT_TRUE(closed(receiving.arrive(shm(1, std::move(*create_sealed_memory(100))))));                      // too small
+  EXPECT_TRUE(closed(receiving.arrive(shm(1, std::move(*create_sealed_memory(100))))));  // too small
   EXPECT_TRUE(closed(receiving.arrive(shm(1, std::move(*create_sealed_memory(kRingHeaderBytes + 4096))))));  // no ring
   EXPECT_TRUE(closed(receiving.arrive(shm(2, ring(kRingHeaderBytes + 4096)))));  // from another host
   EXPECT_FALSE(receiving.opened(1) || receiving.opened(2));

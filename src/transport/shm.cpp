@@ -57,7 +57,11 @@ constexpr std::string_view kSend = "send to", kReceive = "receive from";
 class RingOutgoing final : public Outgoing {
  public:
   RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, Descriptor socket, PeerName peer, Poller* poller)
-      : memory_(std::move(memory)), ring_(ring), bell_(std::move(socket)), peer_(std::move(peer)), poller_(poller) {}
+      : memory_(std::move(memory)),
+        ring_(ring),
+        bell_(std::move(socket)),
+        peer_(std::move(peer)),
+        poller_(poller) {}
 
   Status watch() { return bell_.watch(*poller_); }
 
@@ -102,7 +106,11 @@ class RingOutgoing final : public Outgoing {
 class RingIncoming final : public Incoming {
  public:
   RingIncoming(std::shared_ptr<Mapping> memory, RingReader ring, Descriptor socket, PeerName peer, Poller* poller)
-      : memory_(std::move(memory)), ring_(std::move(ring)), bell_(std::move(socket)), peer_(std::move(peer)), poller_(poller) {}
+      : memory_(std::move(memory)),
+        ring_(std::move(ring)),
+        bell_(std::move(socket)),
+        peer_(std::move(peer)),
+        poller_(poller) {}
 
   Status watch() { return bell_.watch(*poller_); }
 
@@ -162,8 +170,8 @@ class RingIncoming final : public Incoming {
 
 }  // namespace
 
-Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes, Dialer& dialer,
-                                           Poller& poller) {
+Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes,
+                                           Dialer& dialer, Poller& poller) {
   const auto named = [&](const Status& status) { return peer.failed(status.code, kSend, status.message); };
   const std::size_t bytes = kRingHeaderBytes + ring_bytes;
   auto memory = create_sealed_memory(bytes);
@@ -176,7 +184,8 @@ Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName pe
   with_memory.memory = memory->get();
   auto line = dialer.dial(with_memory);
   if (!line.ok()) return named(line.status());
-  auto stream = std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer), &poller);
+  auto stream =
+      std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer), &poller);
   if (Status status = stream->watch(); !status.ok()) return status;
   return std::unique_ptr<Outgoing>(std::move(stream));
 }
@@ -206,7 +215,8 @@ Result<OwnRing> open_own_ring(PeerName self, std::size_t ring_bytes) {
   own.outgoing = std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), Descriptor(), self, nullptr);
   auto ring = RingReader::attach(shared->bytes());
   if (!ring.ok()) return ring.status();
-  own.incoming = std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), Descriptor(), std::move(self), nullptr);
+  own.incoming =
+      std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), Descriptor(), std::move(self), nullptr);
   return own;
 }
 

@@ -10,8 +10,8 @@ namespace gradsync {
 
 // Makes a ring of `ring_bytes` and dials. out_of_memory if the ring cannot be reserved: another kind may still do.
 // `dialer` and `poller` are borrowed, the poller until the stream's end.
-Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes, Dialer& dialer,
-                                           Poller& poller);
+Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes,
+                                           Dialer& dialer, Poller& poller);
 // protocol if what arrived is not a sealed ring.
 Result<std::unique_ptr<Incoming>> accept_shm(Arrival arrival, PeerName peer, Poller& poller);
 

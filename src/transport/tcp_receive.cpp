@@ -137,7 +137,10 @@ class ReceiveBuffer {
 
 class TcpIncoming final : public Incoming {
  public:
-  TcpIncoming(PeerName peer, std::uint32_t lanes, Poller& poller) : peer_(std::move(peer)), poller_(poller), lanes_(lanes) {}
+  TcpIncoming(PeerName peer, std::uint32_t lanes, Poller& poller)
+      : peer_(std::move(peer)),
+        poller_(poller),
+        lanes_(lanes) {}
 
   bool add_lane(Arrival arrival) override {
     if (arrival.lanes != lanes_.size() || arrival.lane >= lanes_.size() || lanes_[arrival.lane]) return false;
@@ -225,7 +228,8 @@ class TcpIncoming final : public Incoming {
     for (std::size_t tried = 0; tried < lanes_.size(); ++tried) {
       Lane* const lane = lanes_[head_].get();
       if (lane) {
-        while (!lane->inside_segment() && lane->readable() && failure_.ok() && lane->read_header()) begin_segment(*lane);
+        while (!lane->inside_segment() && lane->readable() && failure_.ok() && lane->read_header())
+          begin_segment(*lane);
         if (!failure_.ok()) return nullptr;
         if (lane->inside_segment() && lane->begin() == position_) return lane->readable() ? lane : nullptr;
       }
@@ -243,10 +247,10 @@ class TcpIncoming final : public Incoming {
       if (other && other.get() != &lane && other->inside_segment() && segment.length > 0)
         sound = sound && (end <= other->begin() || segment.offset >= other->end());
     if (!sound) {
-      failure_ = peer_.failed(ErrorCode::protocol, kOperation,
-                              fmt::format("segment of {} bytes at {} with magic {:#x}, expected at most {} bytes after {}",
-                                          segment.length, segment.offset, segment.magic, limits::tcp_segment_bytes,
-                                          position_));
+      failure_ = peer_.failed(
+          ErrorCode::protocol, kOperation,
+          fmt::format("segment of {} bytes at {} with magic {:#x}, expected at most {} bytes after {}", segment.length,
+                      segment.offset, segment.magic, limits::tcp_segment_bytes, position_));
       return;
     }
     if (segment.length == 0) stream_end_ = segment.offset;

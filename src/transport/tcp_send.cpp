@@ -27,7 +27,10 @@ ErrorCode code_of(int error) {
 
 class Lane final : public Watcher {
  public:
-  Lane(Dialer::Line line, bool framed) : socket_(std::move(line.socket)), greeting_(std::move(line.greeting)), framed_(framed) {
+  Lane(Dialer::Line line, bool framed)
+      : socket_(std::move(line.socket)),
+        greeting_(std::move(line.greeting)),
+        framed_(framed) {
     const int on = 1;
     ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (!framed_) {

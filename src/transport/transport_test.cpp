@@ -58,8 +58,9 @@ World small_rings(std::uint32_t size) {
 World with_faults(World world) {
   const auto clock = std::make_shared<SteadyClock>();
   for (std::size_t rank = 0; rank < world.size(); ++rank)
-    world[rank] = fault_transport(std::move(world[rank]),
-                                  {.seed = 100 + rank, .delay_probability = 0.01, .delay_max = 50us, .max_piece = 30'000}, clock);
+    world[rank] =
+        fault_transport(std::move(world[rank]),
+                        {.seed = 100 + rank, .delay_probability = 0.01, .delay_max = 50us, .max_piece = 30'000}, clock);
   return world;
 }
 
@@ -117,7 +118,9 @@ TEST_P(EveryTransport, TakesOnlyWhatFitsAndGoesOnLater) {
     ASSERT_TRUE(world[1]->peek({0, kCollective}, 1).ok());  // lets it accept the stream
   }
   EXPECT_GT(sent, 0u);
-  std::jthread sending([&] { EXPECT_TRUE(send_all(*world[0], {1, kCollective}, std::span(source).subspan(sent)).ok()); });
+  std::jthread sending([&] {
+    EXPECT_TRUE(send_all(*world[0], {1, kCollective}, std::span(source).subspan(sent)).ok());
+  });
   std::vector<std::byte> got(source.size());
   const Status status = receive_all(*world[1], {0, kCollective}, got);
   sending.join();
@@ -298,14 +301,16 @@ TEST_P(EveryTransport, ReportsALostPeerToASenderThatSleepsForRoom) {
 
 INSTANTIATE_TEST_SUITE_P(Loopback, EveryTransport,
                          ::testing::Values(Maker{"small", [](auto n) { return loopback_world(n, 4096); }},
-                                           Maker{"usual", [](auto n) { return loopback_world(n, limits::ring_bytes_default); }}),
+                                           Maker{"usual",
+                                                 [](auto n) { return loopback_world(n, limits::ring_bytes_default); }}),
                          [](const auto& instance) { return instance.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     Faulty, EveryTransport,
-    ::testing::Values(Maker{"loopback", [](auto n) { return with_faults(loopback_world(n, limits::ring_bytes_default)); }},
-                      Maker{"shm", [](auto n) { return with_faults(small_rings(n)); }},
-                      Maker{"tcp_three_lanes", [](auto n) { return with_faults(wire_world(one_host(n, TransportKind::tcp, 3))); }}),
+    ::testing::Values(
+        Maker{"loopback", [](auto n) { return with_faults(loopback_world(n, limits::ring_bytes_default)); }},
+        Maker{"shm", [](auto n) { return with_faults(small_rings(n)); }},
+        Maker{"tcp_three_lanes", [](auto n) { return with_faults(wire_world(one_host(n, TransportKind::tcp, 3))); }}),
     [](const auto& instance) { return instance.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
