@@ -2,22 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
-#include <functional>
+#include <set>
 #include <thread>
 
 #include "comm/dialer.hpp"
 #include "comm/sockets.hpp"
 #include "comm/store_server.hpp"
-
-#if defined(__SANITIZE_THREAD__)
-// Children of fork start threads here, which the sanitizer otherwise forbids.
-extern "C" __attribute__((weak)) const char* __tsan_default_options() { return "die_after_fork=0"; }
-#endif
 
 namespace gradsync {
 namespace {
@@ -233,12 +231,41 @@ TEST(Rendezvous, BadArgumentsAreNamed) {
   EXPECT_THAT(message(0, 2, "file://relative"), HasSubstr("not absolute"));
 }
 
-// Runs `body` in a forked process; its exit code is what body returns.
-pid_t fork_to(const std::function<int()>& body) {
+// A worker process: this program again, running the test below and nothing else. (A fork without exec could not start
+// threads under the thread sanitizer.)
+pid_t start_worker(std::int64_t rank, std::int64_t size, const std::string& url, const std::string& then) {
+  std::vector<std::string> environment = {fmt::format("GRADSYNC_RANK={}", rank), fmt::format("GRADSYNC_SIZE={}", size), "GRADSYNC_RENDEZVOUS=" + url,
+                                          "GRADSYNC_OPTIONS=start_timeout=20", "JOIN_THEN=" + then};
+  std::vector<std::string> arguments = {"worker", "--gtest_also_run_disabled_tests", "--gtest_filter=Worker.DISABLED_Joins", "--gtest_brief=1"};
+  std::vector<char*> envp, argv;
+  for (std::string& one : environment) envp.push_back(one.data());
+  for (std::string& one : arguments) argv.push_back(one.data());
+  envp.push_back(nullptr);
+  argv.push_back(nullptr);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  return child;
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() == parent) ::execve("/proc/self/exe", argv.data(), envp.data());
+  ::_exit(127);
 }
+
+TEST(Worker, DISABLED_Joins) {
+  const char* then = std::getenv("JOIN_THEN");
+  ASSERT_NE(then, nullptr) << "run by the tests below only";
+  const Options options = Options::from_environment();
+  const auto joined = join(options);
+  if (std::string_view(then) == "be refused") {
+    ASSERT_FALSE(joined);
+    EXPECT_EQ(joined.status().code, ErrorCode::invalid_argument);
+    EXPECT_THAT(joined.status().message, HasSubstr(fmt::format("rank {} is already taken by another worker", options.rank)));
+    return;
+  }
+  ASSERT_TRUE(joined) << joined.status().message;
+  EXPECT_EQ(joined->membership.hosts, std::vector<std::uint32_t>(static_cast<std::size_t>(options.size), 0));
+  while (std::string_view(then) == "stay") ::pause();
+}
+
 int exit_code(pid_t child) {
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -251,13 +278,7 @@ TEST(Rendezvous, ASecondWorkerOfARankIsTurnedAway) {
   const std::string url = url_of(**server, "job");
   auto first = join_all(world(2, url));
   expect_one_group(first, {0, 0});
-  const pid_t late = fork_to([&] {
-    const auto result = join(options_of(1, 2, url));
-    return !result && result.status().code == ErrorCode::invalid_argument &&
-                   result.status().message.find("rank 1 is already taken by another worker") != std::string::npos
-               ? 0
-               : 1;
-  });
+  const pid_t late = start_worker(1, 2, url, "be refused");
   EXPECT_EQ(exit_code(late), 0);
 }
 
@@ -269,11 +290,7 @@ TEST(Rendezvous, ProcessesMeetWhateverTheStore) {
     for (std::uint32_t size : {2u, 3u, 8u}) {
       std::vector<pid_t> children;
       for (std::uint32_t rank = 0; rank < size; ++rank)
-        children.push_back(fork_to([&, rank] {
-          const auto joined = join(options_of(rank, size, url));
-          if (!joined) std::fprintf(stderr, "rank %u: %s\n", rank, joined.status().message.c_str());
-          return joined && joined->membership.hosts == std::vector<std::uint32_t>(size, 0) ? 0 : 1;
-        }));
+        children.push_back(start_worker(rank, size, url, "leave"));
       for (pid_t child : children) EXPECT_EQ(exit_code(child), 0) << url << ", " << size << " ranks";
     }
   }
@@ -287,7 +304,7 @@ TEST(Rendezvous, ALeftoverFileOfAKilledJobConfusesNobody) {
     // Ranks 0 and 2 of an earlier job arrive and are killed while they wait for rank 1.
     std::vector<pid_t> children;
     for (std::uint32_t rank : {0u, 2u})
-      children.push_back(fork_to([&, rank] { return join(options_of(rank, killed_size, url)) ? 1 : 0; }));
+      children.push_back(start_worker(rank, killed_size, url, "leave"));
     const Deadline deadline = Deadline::after(10s);
     const auto bytes = [&] { std::error_code none; return std::filesystem::exists(path) ? std::filesystem::file_size(path, none) : 0; };
     while (bytes() < 200 && !deadline.passed()) std::this_thread::sleep_for(1ms);  // both have brought their places
@@ -331,11 +348,7 @@ TEST(Rendezvous, ADeadRankBecomesANoticeToItsCommunicators) {
   auto server = StoreServer::start(loopback());
   ASSERT_TRUE(server);
   const std::string url = url_of(**server, "job");
-  const pid_t child = fork_to([&] {
-    auto joined = join(options_of(2, 3, url));
-    if (!joined) return 1;
-    for (;;) ::pause();
-  });
+  const pid_t child = start_worker(2, 3, url, "stay");
   auto options = world(3, url);
   options.pop_back();
   auto joined = join_all(options);
@@ -380,10 +393,11 @@ TEST(Rendezvous, AForkedChildDoesNotSayGoodbye) {
   auto joined = join_all(world(2, url_of(**server, "job")));
   expect_one_group(joined, {0, 0});
   auto mailbox = joined[0]->endpoint->subscribe(1, 0, {0, 1});
-  const pid_t child = fork_to([&] {
+  const pid_t child = ::fork();
+  if (child == 0) {
     joined.clear();  // the child's copies
-    return 0;
-  });
+    ::_exit(0);
+  }
   EXPECT_EQ(exit_code(child), 0);
   // Both are still heard.
   const Membership& membership = joined[1]->membership;
