@@ -1,7 +1,6 @@
 #include "collectives/job.hpp"
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -78,32 +77,33 @@ void Job::reduce_wide_floats() {
 }
 
 void Job::wide(DType dtype, ReduceOp op) {
-  const BoundedPatterns patterns = bounded_patterns(dtype, op, rank_, size_);
+  const Pattern mine = wide_pattern(dtype, rank_);
+  const Bounds bounds(dtype, op, size_);
+  const bool with_large = (dtype == DType::f32 && op == ReduceOp::sum) || (dtype == DType::bf16 && op == ReduceOp::avg);
   for (Collective collective : reducing_collectives()) {
     for (std::size_t count : counts_of(size_)) {
-      if (count == kLarge && op == ReduceOp::avg && dtype != DType::bf16) continue;  // the sum says the same
-      for (const CatalogueEntry& entry : catalogue()) {
-        if (entry.collective != collective || (count == kLarge && dtype == DType::f64)) continue;
-        wide_call({.collective = collective, .dtype = dtype, .op = op, .algorithm = entry.algorithm, .count = count,
-                   .shared = count == kLarge && collective == Collective::reduce_scatter}, patterns);
-      }
+      if (count == kLarge && !with_large) continue;
+      for (const CatalogueEntry& entry : catalogue())
+        if (entry.collective == collective)
+          wide_call({.collective = collective, .dtype = dtype, .op = op, .algorithm = entry.algorithm, .count = count,
+                     .shared = count >= kMiddle && collective == Collective::reduce_scatter}, mine, bounds);
     }
     if (is_replicated(collective)) print_digest(fmt::format("wide_{}_{}_{}", name_of(collective), name_of(dtype), name_of(op)));
   }
 }
 
 // Once apart, and for all but the largest once in place: within the bound, and the same bits.
-void Job::wide_call(Call call, const BoundedPatterns& patterns) {
+void Job::wide_call(Call call, const Pattern& mine, const Bounds& bounds) {
   call.salt = ++salt_;
   call.root = static_cast<int>(salt_ % size_);
-  Digest digest;
   Sha256 apart{};
   for (bool in_place : {false, true}) {
     if (in_place && call.count == kLarge) break;
     call.in_place = in_place;
-    make(call, {{}, &patterns.mine, nullptr}, is_replicated(call.collective));
-    const std::string wrong = outside(call, patterns);
+    make(call, {{}, &mine, nullptr}, is_replicated(call.collective));
+    const std::string wrong = outside(call, mine, bounds);
     if (!wrong.empty()) complain(call, wrong);
+    Digest digest;
     digest.add(caller_.output());
     const Sha256 bits = digest.take();
     if (in_place && bits != apart) complain(call, "in place the bits differ");
@@ -112,20 +112,14 @@ void Job::wide_call(Call call, const BoundedPatterns& patterns) {
 }
 
 // The first element of the output that is not within its bound, or "".
-std::string Job::outside(const Call& call, const BoundedPatterns& patterns) const {
-  const Roles roles = roles_of(call, rank_, size_, {{}, &patterns.mine, nullptr});
-  const std::size_t element = size_of(call.dtype);
+std::string Job::outside(const Call& call, const Pattern& mine, const Bounds& bounds) const {
+  const Roles roles = roles_of(call, rank_, size_, {{}, &mine, nullptr});
   const std::byte* got = caller_.output().data();
-  for (std::size_t i = 0; i < roles.output_count; ++i) {
-    Bits bits = 0;
-    std::memcpy(&bits, got + i * element, element);
-    const Interval& wanted = patterns.result[Pattern::entry(call.salt, roles.output_first + i)];
-    const long double error = std::fabs(static_cast<long double>(value_of(call.dtype, bits)) - wanted.middle);
-    if (error <= wanted.radius) continue;
-    return fmt::format("element {} is {}, expected {} within {}", i, value_of(call.dtype, bits),
-                       static_cast<double>(wanted.middle), static_cast<double>(wanted.radius));
-  }
-  return {};
+  const auto wrong = bounds.outside(got, call.salt, roles.output_first, roles.output_count);
+  if (!wrong) return {};
+  Bits bits = 0;
+  std::memcpy(&bits, got + *wrong * size_of(call.dtype), size_of(call.dtype));
+  return fmt::format("element {} is {}", *wrong, bounds.text(bits, call.salt, roles.output_first + *wrong));
 }
 
 // Barriers ----------------------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ class Job {
   void make_calls(Kind kind, const Sources& sources);
   void make(Call call, const Sources& sources, bool replicated);
   void wide(DType dtype, ReduceOp op);
-  void wide_call(Call call, const BoundedPatterns& patterns);
-  std::string outside(const Call& call, const BoundedPatterns& patterns) const;
+  void wide_call(Call call, const Pattern& mine, const Bounds& bounds);
+  std::string outside(const Call& call, const Pattern& mine, const Bounds& bounds) const;
   void complain(const Call& call, const std::string& wrong);
   void print_digest(const std::string& what);
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/pattern.hpp"
@@ -17,11 +19,21 @@ struct ReducedPatterns {
 };
 ReducedPatterns reduced_patterns(DType dtype, ReduceOp op, std::uint32_t rank, std::uint32_t ranks);
 
-// Floats of all magnitudes: this rank's contribution and where the result must lie, by entry.
-struct BoundedPatterns {
-  Pattern mine;
-  std::vector<Interval> result;
+// Where the reductions of floats of all magnitudes must lie, by entry.
+class Bounds {
+ public:
+  Bounds(DType dtype, ReduceOp op, std::uint32_t ranks);
+  // The first of `count` elements of message `salt`, from `position` on, that lies outside.
+  std::optional<std::size_t> outside(const std::byte* got, std::uint64_t salt, std::size_t position, std::size_t count) const;
+  std::string text(Bits got, std::uint64_t salt, std::size_t position) const;  // "1.5, expected 2 within 0.1"
+
+ private:
+  long double value(const std::byte* got) const;
+
+  DType dtype_;
+  std::vector<Interval> intervals_;
+  std::vector<double> halves_;  // the value of all 16 bit patterns
 };
-BoundedPatterns bounded_patterns(DType dtype, ReduceOp op, std::uint32_t rank, std::uint32_t ranks);
+Pattern wide_pattern(DType dtype, std::uint32_t rank);
 
 }  // namespace gradsync::test
