@@ -93,6 +93,10 @@ class Tool {
   }
 
   int run(std::vector<std::string> arguments) {
+    if (!arguments.empty() && !arguments[0].starts_with('-') && !is_command(arguments[0])) {
+      fmt::print(stderr, "gradsync: unknown command '{}'; known: run, bench, prove, show, completion\n", arguments[0]);
+      return exit_usage;
+    }
     std::vector<std::string> tail;
     bool separated = false;
     if (!arguments.empty() && arguments[0] == "run") {
@@ -112,6 +116,11 @@ class Tool {
   }
 
  private:
+  bool is_command(const std::string& name) {
+    const auto commands = app_.get_subcommands([](CLI::App*) { return true; });
+    return std::ranges::any_of(commands, [&](const CLI::App* command) { return command->get_name() == name; });
+  }
+
   // With a program before "--", the separator is one of its arguments.
   void take_program(std::vector<std::string> tail, bool separated) {
     run_arguments_.prefix = !no_prefix_;

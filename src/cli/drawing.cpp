@@ -45,6 +45,7 @@ class Walk {
     Schedule schedule;
     std::size_t next = 0;
     std::uint64_t clock = 0;
+    std::uint64_t sent = 0;  // the round in which its last message arrives
   };
 
   // The other end of a send or recv follows the opposite recipe; nobody else takes part.
@@ -62,13 +63,14 @@ class Walk {
     const Step& step = rank.schedule.steps[rank.next];
     const std::string chunks = chunks_text(rank.schedule.shape, step.space, step.range());
     if (step.verb == Verb::send) {
-      posted_[{r, step.peer}].push_back({rank.clock + 1, chunks});
+      rank.sent = rank.clock + 1;
+      posted_[{r, step.peer}].push_back({rank.sent, chunks});
     } else if (step.verb == Verb::local) {
       drawing_.local.push_back({r, rank.clock, step.mode, chunks});
     } else {
       auto& queue = posted_[{step.peer, r}];
       if (queue.empty()) return false;
-      rank.clock = std::max(rank.clock, queue.front().round);
+      rank.clock = std::max({rank.clock, rank.sent, queue.front().round});
       drawing_.messages.push_back({step.peer, r, queue.front().round, step.mode, std::move(queue.front().chunks)});
       queue.pop_front();
     }
@@ -99,6 +101,7 @@ std::vector<std::vector<std::string>> cells_of(const Drawing& drawing) {
 std::string as_columns(const std::vector<std::vector<std::string>>& cells, const std::vector<std::size_t>& widths) {
   std::string text = "round";
   for (std::size_t r = 0; r < widths.size(); ++r) text += fmt::format("  {:<{}}", fmt::format("rank {}", r), widths[r]);
+  text.resize(text.find_last_not_of(' ') + 1);
   text += '\n';
   for (std::size_t round = 0; round < cells.size(); ++round) {
     std::string line = fmt::format("{:>5}", round + 1);

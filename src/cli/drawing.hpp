@@ -13,7 +13,7 @@ namespace gradsync::cli {
 inline constexpr std::uint32_t drawing_ranks_max = 1024;
 
 // Time is counted in rounds, by Lamport clocks in program order as the proofs count them: a message arrives one round
-// after its sender's clock, and a receive moves the receiver's clock to it.
+// after its sender's clock; a receive moves the receiver's clock to it, and past the sends before it.
 struct Message {
   std::uint32_t from = 0, to = 0;
   std::uint64_t round = 0;  // of its arrival, from 1

@@ -122,6 +122,7 @@ class Launcher {
   std::vector<Running> workers_;
   std::vector<Stream> streams_;
   std::vector<Descriptor> strays_;
+  std::set<pid_t> asked_;  // strays that got a SIGTERM
   OutputQueue output_;
   Outcome outcome_;
   std::size_t running_ = 0;
@@ -392,7 +393,7 @@ bool Launcher::sweep() {
   for (const Descriptor& stray : strays_) unwatch(events_, stray.get());
   strays_.clear();
   for (const pid_t pid : living) {
-    if (!kill_at_) ::kill(pid, SIGTERM);
+    if (asked_.insert(pid).second) ::kill(pid, SIGTERM);
     Descriptor process(open_process(pid));
     rescan_ = rescan_ || !process;
     if (!process || strays_.size() == limits::launch_ranks_max) continue;
@@ -407,13 +408,16 @@ bool Launcher::sweep() {
 void Launcher::drain() {
   kill_at_.reset();
   draining_ = true;
-  const auto given_up = [&] { return abandoned_ || (output_at_ && output_at_->passed()); };
+  // Writes until no more than `left` bytes wait, or nobody will read them.
+  const auto write_down_to = [&](std::size_t left) {
+    for (write_output(); output_.bytes() > left && !abandoned_ && !(output_at_ && output_at_->passed()); write_output()) turn();
+  };
   for (Stream& stream : streams_) {
     while (stream.pipe && read_stream(stream))
-      while (output_.full() && !given_up()) turn();
+      if (output_.full()) write_down_to(output_bytes_max / 2);
     if (stream.pipe) close_stream(stream);
   }
-  while (!output_.empty() && !given_up()) turn();
+  write_down_to(0);
 }
 
 void Launcher::reap_adopted() {

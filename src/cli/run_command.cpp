@@ -1,11 +1,13 @@
 
 #include "base/limits.hpp"
 #include "base/random.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/guard.hpp"
 #include "cli/host_file.hpp"
 #include "cli/launcher.hpp"
 #include "cli/meeting.hpp"
+#include "comm/environment.hpp"
 
 namespace gradsync::cli {
 namespace {
@@ -80,6 +82,26 @@ Status check_command(const std::vector<std::string>& command) {
   return {};
 }
 
+// What every worker would otherwise report by itself: unknown names and values in the options.
+Status check_environment(const std::vector<std::string>& assignments) {
+  Environment variables{{"GRADSYNC_RANK", "0"}, {"GRADSYNC_SIZE", "1"}, {"GRADSYNC_RENDEZVOUS", "tcp://127.0.0.1:1/job"}};
+  for (const std::string& held : assignments) {
+    const std::size_t end = held.find('=');
+    if (held.starts_with("GRADSYNC_") && end != std::string::npos) variables[held.substr(0, end)] = held.substr(end + 1);
+  }
+  std::vector<std::string> warnings;  // the workers print them
+  return options_from(variables, warnings).status();
+}
+
+// Every worker is a process: threads of one process need no launcher.
+Status check_transport(const std::string& name) {
+  if (name.empty()) return {};
+  auto transport = read_transport(name);
+  if (transport.ok() && *transport == TransportKind::loopback)
+    return failure(ErrorCode::invalid_argument, "transport loopback is for threads of one process; processes use auto, shm or tcp");
+  return transport.status();
+}
+
 // In the guarded child: the store, if it is held here, and the workers.
 int launch_here(Launch launch, const Meeting& meeting, int lifeline) {
   auto held = hold_meeting(meeting);
@@ -101,6 +123,9 @@ int run_command(const RunArguments& arguments) {
   if (!share) return complain("run", share.status(), exit_usage);
   auto environment = worker_environment(current_environment(), arguments.settings);
   if (!environment) return complain("run", environment.status(), exit_usage);
+  status = check_transport(arguments.settings.transport);
+  if (status.ok()) status = check_environment(*environment);
+  if (!status.ok()) return complain("run", status, exit_usage);
   Launch launch;
   launch.command = arguments.command;
   launch.environment = std::move(*environment);

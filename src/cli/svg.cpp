@@ -7,7 +7,8 @@
 namespace gradsync::cli {
 namespace {
 
-constexpr double lane_width = 96, margin = 60, top = 124, round_gap = 62, spread = 13, bottom = 30;
+constexpr double lane_width = 124, margin = 60, top = 124, round_gap = 62, spread = 14, bottom = 30;
+constexpr double letter_width = 6.4, head_gap = 14;
 constexpr std::string_view combine_colour = "#c2410c", assign_colour = "#1d4ed8", ink = "#1f2937", faint = "#9ca3af";
 
 struct Point {
@@ -91,18 +92,28 @@ std::string arrow(Point from, Point to, const Message& m) {
       R"svg(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}" stroke-width="1.4" stroke-opacity="0.8" marker-end="url(#{})"><title>rank {} to rank {}, chunks {}</title></line>)svg"
       "\n",
       from.x, from.y, to.x, to.y, colour, head, m.from, m.to, m.chunks);
-  // The label stands a fixed way before the head, where arrows of one sender have parted.
-  const double length = std::max(1.0, std::abs(to.x - from.x)), back = std::min(34.0, 0.42 * length) / length;
+  return svg;
+}
+
+// The chunks, just before the head, where arrows of one sender have parted; on a white edge, so that lines do not hide it.
+std::string label(Point from, Point to, const Message& m) {
+  const double wide = letter_width * double(m.chunks.size()), length = std::max(1.0, std::abs(to.x - from.x));
+  const double back = std::min(head_gap + wide / 2, 0.6 * length) / length;
   const Point at{to.x + (from.x - to.x) * back, to.y + (from.y - to.y) * back + 4};
-  return svg + text_at(at, m.chunks, colour, R"( text-anchor="middle" class="chunks")");
+  const std::string_view colour = m.mode == Mode::combine ? combine_colour : assign_colour;
+  return text_at(at, m.chunks, "white", R"( text-anchor="middle" font-size="11" stroke="white" stroke-width="3.5")") +
+         text_at(at, m.chunks, colour, R"( text-anchor="middle" font-size="11")");
 }
 
 std::string arrows_of(const Drawing& drawing, const Page& page) {
-  std::string svg;
+  std::string lines, labels;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint32_t> left, arrived;
-  for (const Message& m : drawing.messages)
-    svg += arrow(page.leaves(m, left[{m.round, m.from}]++), page.arrives(m, arrived[{m.round, m.to}]++), m);
-  return svg;
+  for (const Message& m : drawing.messages) {
+    const Point from = page.leaves(m, left[{m.round, m.from}]++), to = page.arrives(m, arrived[{m.round, m.to}]++);
+    lines += arrow(from, to, m);
+    labels += label(from, to, m);
+  }
+  return lines + labels;
 }
 
 // All local steps of a rank at one clock are one mark; hovering tells them.
@@ -152,7 +163,7 @@ std::string svg_of(const Drawing& drawing) {
   const Page page(drawing);
   std::string svg = fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="12">)"
-      "\n<style>.chunks {{ font-size: 11px; paint-order: stroke; stroke: white; stroke-width: 3px; }}</style>\n<defs>\n",
+      "\n<defs>\n",
       page.width(), page.height());
   svg += marker("combine", combine_colour) + marker("assign", assign_colour) + "</defs>\n";
   svg += R"(<rect width="100%" height="100%" fill="white"/>)"
