@@ -169,7 +169,9 @@ void Communicator::abort(const std::string& why) {
 }
 
 void Communicator::destroy() {
-  if (impl_) impl_->group->close();
+  if (!impl_) return;
+  impl_->group->close();
+  impl_->site->progress().forget(impl_->group);
 }
 
 // Split ------------------------------------------------------------------------------------------------------------

@@ -215,6 +215,11 @@ bool Group::try_take() {
   return true;
 }
 
+bool Group::closed() {
+  std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 void Group::release() {
   {
     std::lock_guard lock(mutex_);

@@ -51,6 +51,7 @@ class Group {
   // For the progress thread. `try_take` fails while another thread drives or wants to.
   bool try_take();
   void release();
+  bool closed();
   bool background_pass();                       // holding the baton: true if anything moved
   bool background_idle();                       // holding the baton: nothing is under way
   bool begin_sleep(std::vector<pollfd>& into);  // holding the baton: false if there is something to do

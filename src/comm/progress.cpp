@@ -46,6 +46,14 @@ void ProgressThread::serve(std::shared_ptr<Group> group) {
   wake_.signal();
 }
 
+void ProgressThread::forget(const std::shared_ptr<Group>& group) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::erase(groups_, group) == 0) return;
+  }
+  wake_.signal();  // it may sleep on the group's descriptors
+}
+
 void ProgressThread::run() {
   int idle_turns = 0;
   while (true) {
@@ -69,6 +77,7 @@ void ProgressThread::run() {
 bool ProgressThread::turn(const Groups& groups) {
   bool moved = false;
   for (const auto& group : groups) {
+    if (group->closed()) forget(group);
     if (!group->try_take()) continue;
     for (int i = 0; i < kPassesPerTurn && group->background_pass(); ++i) moved = true;
     if (group->background_idle()) drop_if_idle(group);

@@ -20,6 +20,8 @@ class ProgressThread {
 
   // The group has something under way. Starts the thread at the first call. Any thread.
   void serve(std::shared_ptr<Group> group);
+  // The group was closed: lets go of it. Any thread.
+  void forget(const std::shared_ptr<Group>& group);
   // A thread that drove a group has left work behind.
   void poke() { wake_.signal(); }
 
