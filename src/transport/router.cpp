@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <map>
 
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
@@ -11,6 +12,9 @@
 
 namespace gradsync {
 namespace {
+
+// What a rank opened and sent before it left may still be on its way through our endpoint when its other streams break.
+constexpr auto kLateArrival = std::chrono::milliseconds(100);
 
 // A stream that could not be opened.
 class Failed final : public Outgoing {
@@ -84,6 +88,7 @@ class Router final : public Transport, private Watcher {
   PeerTable<std::unique_ptr<Incoming>> incoming_;
   std::vector<Outgoing*> receivers_;
   std::vector<Sender> senders_;
+  std::map<std::uint32_t, TimePoint> gone_since_;  // ranks that left before they opened what we wait for
   std::uint64_t news_looked_ = 0;
   std::uint32_t unopened_polls_ = 0;
   bool armed_ = false, warned_ = false;
@@ -191,8 +196,12 @@ Result<Incoming*> Router::stream_from(Peer from) {
   if (from.rank == config_.rank) return nullptr;
   if (++unopened_polls_ % 16 == 0) poller_.collect();
   if (Incoming* const stream = find(incoming_, from)) return stream;
-  if (Status status = gone(from.rank); !status.ok()) return status;
-  return nullptr;
+  const Status status = gone(from.rank);
+  if (status.ok()) return nullptr;
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (now - gone_since_.try_emplace(from.rank, now).first->second >= kLateArrival) return status;
+  poller_.collect();
+  return find(incoming_, from);
 }
 
 Result<std::span<const std::byte>> Router::peek(Peer from, std::size_t at_least) {
@@ -222,6 +231,7 @@ bool Router::arm() {
   armed_ = true;
   poller_.collect();
   bool changed = std::exchange(news_looked_, poller_.news()) != poller_.news();
+  for (const auto& [rank, since] : gone_since_) changed |= std::chrono::steady_clock::now() - since < kLateArrival;
   for (const Sender& sender : senders_) changed |= sender.stream->arm();
   for (Outgoing* stream : receivers_) changed |= stream->arm();
   return !changed;
