@@ -78,7 +78,7 @@ Result<std::vector<Pattern>> parse_selection(std::string_view selection) {
 unsigned order(const InterfaceAddress& candidate, const AddressWish& wish, const std::optional<Address>& routed) {
   const auto is = [&](const std::optional<Address>& wanted) { return wanted && wanted->same_host(candidate.address); };
   const bool family_differs = wish.source && wish.source->ipv6 != candidate.address.ipv6;
-  unsigned score = family_differs ? 64 : 0;
+  unsigned score = (family_differs ? 64 : 0) + (candidate.carrier ? 0 : 32);
   if (is(wish.source)) return score;
   if (wish.one_host) score += candidate.loopback ? 1 : 8;
   else score += is(routed) ? 1 : candidate.loopback ? 16 : candidate.bridge ? 8 : 4;
@@ -124,7 +124,8 @@ std::vector<InterfaceAddress> list_interfaces() {
     InterfaceAddress entry;
     entry.name = at->ifa_name;
     entry.address = address->with_port(0);
-    entry.up = (at->ifa_flags & IFF_UP) != 0 && (at->ifa_flags & IFF_RUNNING) != 0;
+    entry.up = (at->ifa_flags & IFF_UP) != 0;
+    entry.carrier = (at->ifa_flags & IFF_RUNNING) != 0;
     entry.loopback = (at->ifa_flags & IFF_LOOPBACK) != 0;
     entry.bridge = is_bridge(entry.name);
     found.push_back(std::move(entry));

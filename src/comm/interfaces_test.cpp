@@ -41,6 +41,13 @@ TEST(Interfaces, WithoutARouteARealInterfaceComesBeforeABridgeAndLoopback) {
   EXPECT_EQ(host_text(*choose_address(alone, {})), "127.0.0.1");
 }
 
+TEST(Interfaces, WhatHasNoCarrierIsTakenOnlyIfItIsNamed) {
+  std::vector<InterfaceAddress> host = {entry("eth0", "192.0.2.10"), entry("eth1", "198.51.100.1")};
+  host[0].carrier = false;
+  EXPECT_EQ(host_text(*choose_address(host, {})), "198.51.100.1");
+  EXPECT_EQ(host_text(*choose_address(host, {"eth0", std::nullopt, false})), "192.0.2.10");
+}
+
 TEST(Interfaces, OneHostMeansLoopback) {
   EXPECT_EQ(chosen("", std::nullopt, true), "127.0.0.1");
   EXPECT_EQ(chosen("", parse_address("127.0.0.1"), true), "127.0.0.1");

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "comm/dialer.hpp"
+#include "comm/interfaces.hpp"
 #include "comm/rendezvous.hpp"
 #include "comm/sockets.hpp"
 #include "comm/store_server.hpp"
@@ -93,6 +94,15 @@ class TwoHosts : public testing::Test {
             std::string("link set eth1 addrgenmode none"), std::string("link set eth1 up"), fmt::format("addr add fe80::{}/64 dev eth1 nodad", number)})
         ASSERT_TRUE(host->ip(command)) << command;
     }
+    for (const Host* host : {&a_, &b_}) host->run([] { EXPECT_TRUE(carrier_comes("eth1")); }).join();
+  }
+
+  // The kernel tells of a cable a moment after both of its ends are up.
+  static bool carrier_comes(const std::string& name) {
+    for (const Deadline deadline = Deadline::after(10s); !deadline.passed(); std::this_thread::yield())
+      for (const InterfaceAddress& entry : list_interfaces())
+        if (entry.name == name && entry.up && entry.carrier) return true;
+    return false;
   }
 
   std::unique_ptr<StoreServer> serve_on_a(const std::string& address) {
