@@ -215,7 +215,8 @@ Status FileStore::enter(Deadline deadline) {
   for (Pause pause;; pause(deadline)) {
     Descriptor file;
     bool inside = identity_.rank == 0;
-    if (Status locked = lock(deadline, file); !locked) return locked;
+    if (Status locked = lock(deadline, file); !locked)
+      return locked.code == ErrorCode::timeout && !doubt_ ? doubt_ : locked;
     if (Status status = inside ? start_run(file.get()) : enter_run(file.get(), inside); !status) return status;
     if (inside) return entered_(run_), Status{};
     if (deadline.passed()) return doubt_;
@@ -252,7 +253,9 @@ Status FileStore::take_part(const std::string& name, const std::string& blob, De
 Result<std::vector<std::string>> FileStore::gather(const std::string& name, const std::string& blob, Deadline deadline) {
   for (Pause pause;; pause(deadline)) {
     bool finished = false;
-    if (Status status = take_part(name, blob, deadline, finished); !status) return status;
+    // Only the lock can run out of time in there; what was read before says more.
+    if (Status status = take_part(name, blob, deadline, finished); !status)
+      return status.code == ErrorCode::timeout ? missing(name) : status;
     if (finished) break;
     if (deadline.passed()) return missing(name);
   }
