@@ -14,6 +14,8 @@ namespace {
 
 constexpr auto kNapMax = std::chrono::milliseconds(500);          // a sleeper looks around this often, whatever happens
 constexpr auto kSuspicion = std::chrono::milliseconds(100);       // from "rank r is gone" to a verdict
+constexpr auto kTellWaitingAfter = std::chrono::milliseconds(200);  // of standstill; doubled each time
+constexpr auto kTellWaitingTimeout = std::chrono::milliseconds(50);
 constexpr std::uint32_t kPassesPerLook = 256;                     // busy passes between two looks at the clock
 constexpr std::uint32_t kEveryoneIsTold = 64;                     // above, verdicts spread along rank ± 2^k
 constexpr std::uint32_t kSpinsWhenCrowded = 16;
@@ -129,8 +131,25 @@ void Group::take_submissions() {
 void Group::attend(TimePoint now) {
   take_notices(now);
   engine_->attend(now);
+  say_where_we_wait(now);
   if (suspected_ && now >= suspected_->when) engine_->fail(suspected_->verdict);
   if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
+}
+
+// Two ranks that wait for each other in different calls send nothing that could tell them so.
+void Group::say_where_we_wait(TimePoint now) {
+  const std::optional<Engine::Waiting> waiting = notifier_ ? engine_->waiting() : std::nullopt;
+  if (!waiting || !standstill_.tell_at || standstill_.movements != engine_->movements()) {
+    standstill_ = {engine_->movements(), std::nullopt, kTellWaitingAfter};
+    if (waiting) standstill_.tell_at = now + kTellWaitingAfter;
+    return;
+  }
+  if (now < *standstill_.tell_at) return;
+  standstill_.pause *= 2;
+  standstill_.tell_at = now + standstill_.pause;
+  const FrameBytes header = encode(waiting->header);
+  const std::uint32_t peer = waiting->peer;
+  notifier_->tell({&peer, 1}, waiting_notice(header), Deadline::after(kTellWaitingTimeout));
 }
 
 void Group::take_notices(TimePoint now) {
@@ -138,6 +157,12 @@ void Group::take_notices(TimePoint now) {
   Notice notice;
   while (notifier_->take(notice)) {
     Status verdict = notice.status;
+    if (is_waiting_notice(verdict)) {
+      const auto header = decode_frame(std::as_bytes(std::span(verdict.message)));
+      if (header && header->epoch == epoch_) engine_->hear_waiting(notice.from, *header);
+      if (!engine_->failure_cause().ok()) return;  // the caller tells the others
+      continue;
+    }
     // The launcher's word that a process is gone: what is under way may still end well.
     if (verdict.code == ErrorCode::peer_lost && verdict.peer == static_cast<int>(notice.from)) {
       if (!suspected_) suspected_ = Suspected{now + kSuspicion, verdict};
@@ -239,6 +264,7 @@ bool Group::background_idle() { return engine_->idle() && !has_submissions_.load
 std::optional<Deadline> Group::background_deadline() {
   std::optional<Deadline> next = engine_->next_deadline();
   if (suspected_) next = next ? earlier(*next, Deadline::at(suspected_->when)) : Deadline::at(suspected_->when);
+  if (standstill_.tell_at && next) next = earlier(*next, Deadline::at(*standstill_.tell_at));
   return next;
 }
 

@@ -75,6 +75,7 @@ class Group {
   void take_notices(TimePoint now);
   void record_failure(const Status& verdict, bool tell);
   std::vector<std::uint32_t> told_by_me() const;
+  void say_where_we_wait(TimePoint now);
 
   const std::uint32_t rank_, size_;
   const std::uint64_t epoch_;
@@ -91,6 +92,11 @@ class Group {
     Status verdict;
   };
   std::optional<Suspected> suspected_;
+  struct Standstill {  // nothing has moved; the peer that is waited for is told where, again and again ever later
+    std::uint64_t movements = 0;
+    std::optional<TimePoint> tell_at;
+    std::chrono::nanoseconds pause{0};
+  } standstill_;
 
   std::atomic<bool> has_submissions_{false};
   std::atomic<bool> interrupted_{false};  // failure_ was set by another thread

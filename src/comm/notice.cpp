@@ -62,6 +62,15 @@ std::size_t drive(std::vector<Telling>& open, Deadline deadline) {
 
 }  // namespace
 
+namespace {
+constexpr int kWaitingMark = -2;  // in place of the rank to blame
+}
+
+Status waiting_notice(std::span<const std::byte> frame_header) {
+  return {ErrorCode::mismatch, kWaitingMark, std::string(reinterpret_cast<const char*>(frame_header.data()), frame_header.size())};
+}
+bool is_waiting_notice(const Status& status) { return status.code == ErrorCode::mismatch && status.peer == kWaitingMark; }
+
 std::string encode_notice(const Status& status) {
   const std::string_view message = std::string_view(status.message).substr(0, limits::notice_bytes_max);
   std::string out(5 + message.size(), '\0');

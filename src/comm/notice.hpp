@@ -17,6 +17,11 @@ struct Notice {
   Status status;           // `peer` is a rank of the communicator
 };
 
+// A notice may also be a word of where its sender waits: the header of the messages of that collective, in place of a
+// verdict's text. The peer that is waited for finds out whether it has called something else.
+Status waiting_notice(std::span<const std::byte> frame_header);
+bool is_waiting_notice(const Status& status);
+
 // Tells `status` to the ranks `to` of the membership's group, all at the same time. Returns when the bytes are with the
 // kernel for each, or at the deadline; peers that cannot be reached are skipped (they are dead or done). The text is cut
 // to limits::notice_bytes_max. Allocates and blocks; never throws. `from` in `to` is skipped.

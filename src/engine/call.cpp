@@ -28,6 +28,18 @@ std::string describe(const Call& call) {
   return text;
 }
 
+bool same_call(Call mine, Call theirs) {
+  for (Call* call : {&mine, &theirs})
+    if (call->collective == Collective::recv) call->collective = Collective::send;
+  return mine == theirs;
+}
+
+Status mismatch(const Made& theirs, const Made& mine) {
+  return peer_failure(ErrorCode::mismatch, static_cast<int>(theirs.rank), "rank {} called {} #{} ({}), rank {} called {} #{} ({})",
+                      theirs.rank, name_of(theirs.call.collective), theirs.sequence, describe(theirs.call), mine.rank,
+                      name_of(mine.call.collective), mine.sequence, describe(mine.call));
+}
+
 FrameBytes encode(const FrameHeader& header) {
   FrameBytes bytes{};
   WireWriter out(bytes);

@@ -28,6 +28,24 @@ struct Call {
 // "all_reduce of 100 f32, sum, by ring": what a person reads of a call.
 std::string describe(const Call& call);
 
+// The latest collectives of a communicator that this rank has finished, so that a late word about one can be answered.
+class CallHistory {
+ public:
+  void add(std::uint64_t sequence, const Call& call) { calls_[sequence % calls_.size()] = {sequence, call}; }
+  // The call of that number; nothing if it is not among the latest.
+  const Call* find(std::uint64_t sequence) const {
+    const Past& past = calls_[sequence % calls_.size()];
+    return sequence != 0 && past.sequence == sequence ? &past.call : nullptr;
+  }
+
+ private:
+  struct Past {
+    std::uint64_t sequence = 0;
+    Call call;
+  };
+  std::array<Past, 64> calls_;
+};
+
 // What precedes each message on a stream.
 struct FrameHeader {
   std::uint64_t epoch = 0;          // of the communicator
@@ -36,6 +54,17 @@ struct FrameHeader {
   Call call;
 };
 using FrameBytes = std::array<std::byte, limits::frame_header_bytes>;
+
+// Whether two ranks called the same; what one receives the other sends.
+bool same_call(Call mine, Call theirs);
+// A call as one rank made it.
+struct Made {
+  std::uint32_t rank = 0;
+  std::uint64_t sequence = 0;
+  Call call;
+};
+// "rank 2 called broadcast #1 (…), rank 0 called …".
+Status mismatch(const Made& theirs, const Made& mine);
 
 FrameBytes encode(const FrameHeader& header);
 // Fails with `protocol` for bytes that are no frame of this version.

@@ -30,16 +30,22 @@ bool Engine::progress() {
     if (!advance(it->second)) return true;
     it = it->second.empty() ? pairs_.erase(it) : std::next(it);
   }
+  if (moved) ++movements_;
   return moved;
 }
 
 Result<bool> Engine::advance_front(Queue& queue) {
   Operation& operation = *queue.front();
   if (!operation.started())
-    if (Status status = operation.start(pool_); !status.ok()) return status;
+    if (Status status = operation.start(pool_, &history_); !status.ok()) return status;
   Result<bool> moved = operation.execution().advance(*transport_, counters_);
   if (!moved) return moved;
   if (!operation.execution().finished()) return moved;
+  if (const Request& request = operation.request(); request.channel == Channel::collective) {
+    completed_sequence_ = request.sequence;
+    rank_ = request.schedule->rank;
+    history_.add(request.sequence, request.call);
+  }
   operation.complete();
   ++counters_.operations;
   queue.pop_front();
@@ -47,9 +53,10 @@ Result<bool> Engine::advance_front(Queue& queue) {
 }
 
 bool Engine::attend(TimePoint now) {
-  if (!failed_.ok() || idle()) return false;
+  if (!failed_.ok()) return false;
   bool moved = false;
-  Status problem;
+  Status problem = check_waiters();
+  if (problem.ok() && collectives_.empty()) problem = check_leftovers();
   const auto look = [&](Queue& queue) {
     if (queue.empty() || !problem.ok()) return;
     if (queue.front()->started()) {
@@ -65,6 +72,51 @@ bool Engine::attend(TimePoint now) {
   for (auto& [pair, queue] : pairs_) look(queue);
   if (!problem.ok()) fail(problem);
   return moved || !problem.ok();
+}
+
+std::optional<Engine::Waiting> Engine::waiting() const {
+  if (!failed_.ok() || collectives_.empty() || !collectives_.front()->started()) return std::nullopt;
+  const Execution& execution = collectives_.front()->execution();
+  const int peer = execution.waits_for();
+  if (peer < 0) return std::nullopt;
+  const Execution::Setup& setup = execution.setup();
+  return Waiting{static_cast<std::uint32_t>(peer), {setup.epoch, setup.sequence, 0, setup.call}};
+}
+
+void Engine::hear_waiting(std::uint32_t from, const FrameHeader& header) {
+  waiters_[from] = header;
+  if (Status problem = check_waiters(); !problem.ok()) fail(problem);
+}
+
+// Those that wait in a call of ours, past or present, which was another one here.
+Status Engine::check_waiters() const {
+  for (const auto& [from, header] : waiters_) {
+    const Call* mine = history_.find(header.sequence);
+    std::uint32_t me = rank_;
+    if (!collectives_.empty() && collectives_.front()->request().sequence == header.sequence) {
+      mine = &collectives_.front()->request().call;
+      me = collectives_.front()->request().schedule->rank;
+    }
+    if (mine && !same_call(*mine, header.call))
+      return mismatch({from, header.sequence, header.call}, {me, header.sequence, *mine});
+  }
+  return {};
+}
+
+// Messages of collectives that have ended here: their senders called something else.
+Status Engine::check_leftovers() {
+  if (completed_sequence_ == 0) return {};
+  std::vector<std::uint32_t> senders;
+  transport_->append_senders(Channel::collective, senders);
+  for (std::uint32_t from : senders) {
+    Result<std::span<const std::byte>> shown = transport_->peek({from, Channel::collective}, limits::frame_header_bytes);
+    if (!shown || shown->size() < limits::frame_header_bytes) continue;
+    Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
+    if (!header || header->sequence > completed_sequence_) continue;
+    if (const Call* mine = history_.find(header->sequence))
+      return mismatch({from, header->sequence, header->call}, {rank_, header->sequence, *mine});
+  }
+  return {};
 }
 
 Status Engine::overdue(const Operation& operation, const Operation& front) const {

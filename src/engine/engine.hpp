@@ -27,6 +27,16 @@ class Engine {
   // Ends every operation with the cause; later submissions end at once. The first cause stays.
   void fail(const Status& cause);
 
+  // The collective that stands still, as a peer would be asked about it, and the peer that it waits for; nothing if none.
+  struct Waiting {
+    std::uint32_t peer;
+    FrameHeader header;
+  };
+  std::optional<Waiting> waiting() const;
+  // A peer waits in that collective: fails the engine with a mismatch if this rank has called, or calls, another.
+  void hear_waiting(std::uint32_t from, const FrameHeader& header);
+  std::uint64_t movements() const { return movements_; }  // passes in which something moved
+
   bool idle() const { return collectives_.empty() && pairs_.empty(); }
   const Status& failure_cause() const { return failed_; }  // ok unless failed
   // The earliest deadline of what is live; nothing if idle.
@@ -40,6 +50,8 @@ class Engine {
   using PairKey = std::pair<Collective, std::uint32_t>;  // direction and peer
 
   Result<bool> advance_front(Queue& queue);
+  Status check_waiters() const;
+  Status check_leftovers();
   Status overdue(const Operation& operation, const Operation& front) const;
 
   std::unique_ptr<Transport> transport_;
@@ -47,6 +59,11 @@ class Engine {
   Queue collectives_;
   std::map<PairKey, Queue> pairs_;
   Counters counters_;
+  CallHistory history_;
+  std::uint64_t completed_sequence_ = 0;  // of the collectives
+  std::uint32_t rank_ = 0;
+  std::map<std::uint32_t, FrameHeader> waiters_;  // by rank: where it said that it waits
+  std::uint64_t movements_ = 0;
   Status failed_;
 };
 

@@ -31,6 +31,7 @@ class Execution {
     std::shared_ptr<const Schedule> schedule;
     Binding binding;
     Aliasing aliasing = Aliasing::none;
+    const CallHistory* history = nullptr;  // borrowed; for the words of a mismatch
   };
   explicit Execution(Setup setup);
 

@@ -4,15 +4,6 @@
 #include "engine/execution.hpp"
 
 namespace gradsync {
-namespace {
-
-bool same_call(Call mine, const Call& theirs) {
-  if (mine.collective == Collective::recv) mine.collective = Collective::send;
-  return mine == theirs;
-}
-
-}  // namespace
-
 // Consumes the next frame's header if it is there and as expected.
 Result<bool> Execution::take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport) {
   const Peer peer{from, setup_.channel};
@@ -30,11 +21,12 @@ Status Execution::check_header(std::uint32_t from, const FrameHeader& header, st
   if (header.epoch != setup_.epoch)
     return peer_failure(ErrorCode::protocol, static_cast<int>(from), "frame of communicator {:016x}, expected {:016x}",
                         header.epoch, setup_.epoch);
+  const Made theirs{from, header.sequence, header.call};
+  const std::uint32_t me = setup_.schedule->rank;
+  const Call* past = setup_.history && setup_.channel == Channel::collective ? setup_.history->find(header.sequence) : nullptr;
+  if (past && !same_call(*past, header.call)) return mismatch(theirs, {me, header.sequence, *past});
   if (header.sequence != setup_.sequence || !same_call(setup_.call, header.call))
-    return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
-                        "rank {} called {} #{} ({}), rank {} called {} #{} ({})", from,
-                        name_of(header.call.collective), header.sequence, describe(header.call), setup_.schedule->rank,
-                        name_of(setup_.call.collective), setup_.sequence, describe(setup_.call));
+    return mismatch(theirs, {me, setup_.sequence, setup_.call});
   if (header.payload_bytes != payload_bytes)
     return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
                         "rank {} sent a message of {} bytes, rank {} expected {}", from, header.payload_bytes,

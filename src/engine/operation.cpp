@@ -37,7 +37,7 @@ bool Operation::reduces() const {
 
 bool Operation::widens() const { return work_ != kernels::same_as(request_.call.dtype); }
 
-Status Operation::start(ScratchPool& pool) {
+Status Operation::start(ScratchPool& pool, const CallHistory* history) {
   const Schedule& schedule = *request_.schedule;
   Binding binding;
   binding.shape = schedule.shape;
@@ -78,7 +78,7 @@ Status Operation::start(ScratchPool& pool) {
       aliasing = Aliasing::in_place;
   }
   execution_.emplace(Execution::Setup{epoch_, request_.sequence, request_.channel, request_.call, request_.schedule,
-                                      binding, aliasing});
+                                      binding, aliasing, history});
   return {};
 }
 

@@ -56,7 +56,7 @@ class Operation {
   Operation(Request request, std::uint64_t epoch, std::shared_ptr<Completion> completion);
 
   // Allocates and widens; fails with out_of_memory. Called once, when the operation's turn has come.
-  Status start(ScratchPool& pool);
+  Status start(ScratchPool& pool, const CallHistory* history = nullptr);
   bool started() const { return execution_.has_value(); }
   Execution& execution() { return *execution_; }
   const Execution& execution() const { return *execution_; }
