@@ -1,11 +1,8 @@
 // N1, N3: start-up where names, ports and neighbours are not what one would wish.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +13,7 @@
 #include "comm/sockets.hpp"
 #include "comm/store_server.hpp"
 #include "support/network.hpp"
+#include "support/workers.hpp"
 #include "world.hpp"
 
 namespace gradsync::cases {
@@ -34,20 +32,55 @@ void expect_sums(Communicator& comm) {
 
 // N1 ---------------------------------------------------------------------------------------------------------------
 
-// Gives the calling thread names of its own: what `entry` says, as /etc/hosts, and the host's own name.
-void set_names(const std::string& host, const std::string& entry) {
-  char path[] = "/tmp/gradsync-hosts-XXXXXX";
-  const int file = ::mkstemp(path);
-  const std::string text = "127.0.0.1 localhost\n" + entry + "\n";
-  ASSERT_EQ(::write(file, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-  ::fchmod(file, 0644);
-  ::close(file);
-  const bool mounted = ::unshare(CLONE_NEWNS | CLONE_NEWUTS) == 0 && ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                       ::mount(path, "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
-  ::unlink(path);
-  ASSERT_TRUE(mounted) << "needs root";
-  ASSERT_EQ(::sethostname(host.data(), host.size()), 0);
+// Two ranks on two hosts that meet at a store on the first, found by its name: there 127.0.1.1, elsewhere its address. Processes,
+// as each needs a view of its own of the host's name and of /etc/hosts (which vanish with it).
+test::Outcome join_by_name(const test::Network& network, const std::string& start_timeout) {
+  std::unique_ptr<StoreServer> server;
+  network.inside(0, [&] {
+    auto started = StoreServer::start(*parse_address("0.0.0.0"));
+    throw_if_failed(started.status());
+    server = *std::move(started);
+  });
+  const std::string script =
+      "mount -t tmpfs cases /mnt && printf '127.0.0.1 localhost\n%s alpha\n' $CASE_ADDRESS > /mnt/hosts && "
+      "mount --bind /mnt/hosts /etc/hosts && echo $CASE_NAME > /proc/sys/kernel/hostname && exec \"$@\"";
+  test::WorkerPlan plan;
+  plan.program = "unshare";
+  plan.arguments = {"-m", "-u", "sh", "-c", script, "sh", test::this_program(), "worker"};
+  plan.size = 2;
+  plan.options = "timeout=10,start_timeout=" + start_timeout;
+  plan.network = &network;
+  plan.hosts = {0, 1};
+  plan.rendezvous = fmt::format("tcp://alpha:{}/job", server->address().port);
+  plan.environment = {{"CASE_NAME=alpha", "CASE_ADDRESS=127.0.1.1"}, {"CASE_NAME=beta", "CASE_ADDRESS=" + network.address(0)}};
+  return test::run_workers(plan);
 }
+
+TEST(CaseN1, AHostNameThatMeansLoopbackAtHomeLeadsToARoutableAddress) {
+  const test::Network network(2);
+  const test::Outcome outcome = join_by_name(network, "15");
+  ASSERT_TRUE(outcome.ok()) << outcome.report();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(outcome.workers[rank].output, HasSubstr(rank == 0 ? "host alpha, " : "host beta, "));
+    EXPECT_THAT(outcome.workers[rank].output, HasSubstr(network.address(rank)));
+    EXPECT_THAT(outcome.workers[rank].output, HasSubstr("right, on host number " + std::to_string(rank)));
+  }
+}
+
+TEST(CaseN1, WithoutARouteTheErrorListsWhatWasTried) {
+  const test::Network network(2);
+  network.command(1, {"ip", "link", "set", "eth0", "down"});
+  const test::Outcome outcome = join_by_name(network, "4");
+  for (const test::WorkerEnd& end : outcome.workers) EXPECT_EQ(end.exit_code, 3) << end.output;
+  const std::string &home = outcome.workers[0].output, &away = outcome.workers[1].output;
+  EXPECT_THAT(away, AnyOf(HasSubstr("unavailable: "), HasSubstr("timeout: ")));
+  EXPECT_THAT(away, HasSubstr(network.address(0)));
+  EXPECT_THAT(away, HasSubstr("eth0")) << "the interfaces that there are";
+  EXPECT_THAT(home, HasSubstr("timeout: "));
+  EXPECT_THAT(home, HasSubstr("rank 1"));
+}
+
+// N3 ---------------------------------------------------------------------------------------------------------------
 
 struct Join {
   Communicator comm;
@@ -67,56 +100,6 @@ Join join(const std::string& rendezvous, std::int64_t rank, std::chrono::nanosec
   }
   return joined;
 }
-
-// Two ranks on two hosts that meet at a store on the first, found by its name: there 127.0.1.1, elsewhere its address.
-std::vector<Join> join_by_name(const test::Network& network, std::chrono::nanoseconds patience) {
-  std::unique_ptr<StoreServer> server;
-  network.inside(0, [&] {
-    auto started = StoreServer::start(*parse_address("0.0.0.0"));
-    throw_if_failed(started.status());
-    server = *std::move(started);
-  });
-  const std::string url = fmt::format("tcp://alpha:{}/job", server->address().port);
-  std::vector<Join> joins(2);
-  std::vector<std::thread> threads;
-  for (std::uint32_t rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      network.inside(rank, [&] {
-        set_names(rank == 0 ? "alpha" : "beta", (rank == 0 ? std::string("127.0.1.1") : network.address(0)) + " alpha");
-        joins[rank] = join(url, rank, patience);
-      });
-    });
-  for (std::thread& thread : threads) thread.join();
-  return joins;
-}
-
-TEST(CaseN1, AHostNameThatMeansLoopbackAtHomeLeadsToARoutableAddress) {
-  const test::Network network(2);
-  std::vector<Join> joins = join_by_name(network, 15s);
-  std::vector<Communicator> ranks;
-  for (Join& joined : joins) {
-    ASSERT_TRUE(joined.status.ok()) << joined.status.message;
-    ranks.push_back(std::move(joined.comm));
-  }
-  EXPECT_EQ(ranks[0].hosts(), (std::vector<std::uint32_t>{0, 1}));
-  for (std::uint32_t rank = 0; rank < 2; ++rank) EXPECT_THAT(ranks[rank].describe(static_cast<int>(rank)), HasSubstr(network.address(rank)));
-  std::vector<std::thread> threads;
-  for (std::uint32_t rank = 0; rank < 2; ++rank) threads.emplace_back([&, rank] { network.inside(rank, [&] { expect_sums(ranks[rank]); }); });
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(CaseN1, WithoutARouteTheErrorListsWhatWasTried) {
-  const test::Network network(2);
-  network.command(1, {"ip", "link", "set", "eth0", "down"});
-  const std::vector<Join> joins = join_by_name(network, 4s);
-  EXPECT_THAT(joins[1].status.code, AnyOf(ErrorCode::unavailable, ErrorCode::timeout));
-  EXPECT_THAT(joins[1].status.message, HasSubstr(network.address(0)));
-  EXPECT_THAT(joins[1].status.message, HasSubstr("eth0")) << "the interfaces that there are";
-  EXPECT_EQ(joins[0].status.code, ErrorCode::timeout);
-  EXPECT_THAT(joins[0].status.message, HasSubstr("rank 1"));
-}
-
-// N3 ---------------------------------------------------------------------------------------------------------------
 
 TEST(CaseN3, FiftyJobsAtOnceOnAHost) {
   std::vector<std::thread> jobs;
