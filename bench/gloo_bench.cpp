@@ -84,7 +84,8 @@ double median(std::vector<double> v) {
 
 int measure(int rank, const std::string& folder, const std::vector<std::size_t>& sizes, int rounds) {
   auto context = gloo_context(rank, folder);
-  Communicator shm = join(rank, folder, gradsync::TransportKind::shm), tcp = join(rank, folder, gradsync::TransportKind::tcp);
+  Communicator shm = join(rank, folder, gradsync::TransportKind::shm),
+               tcp = join(rank, folder, gradsync::TransportKind::tcp);
   const auto ours = [](Communicator& comm) {
     return [&comm](float* data, std::size_t count) {
       comm.all_reduce(gradsync::View{data, count, gradsync::DType::f32}, gradsync::ReduceOp::sum);
@@ -98,8 +99,8 @@ int measure(int rank, const std::string& folder, const std::vector<std::size_t>&
     gloo::allreduce(options);
   };
   if (rank == 0)
-    std::printf("%10s %12s %12s %12s %10s %10s  (us, median of %d; ratio: times faster than Gloo)\n", "bytes", "gloo ring",
-                "shm", "tcp", "shm ratio", "tcp ratio", rounds);
+    std::printf("%10s %12s %12s %12s %10s %10s  (us, median of %d; ratio: times faster than Gloo)\n", "bytes",
+                "gloo ring", "shm", "tcp", "shm ratio", "tcp ratio", rounds);
   bool right = true;
   for (std::size_t bytes : sizes) {
     std::vector<Contender> contenders = {{"gloo ring", gloo_ring}, {"shm", ours(shm)}, {"tcp", ours(tcp)}};

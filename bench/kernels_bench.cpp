@@ -121,10 +121,12 @@ int main(int argc, char** argv) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       benchmark::RegisterBenchmark(title("widen", name_of(dtype), "f32", bytes).c_str(), widen, dtype, bytes);
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg})
-        benchmark::RegisterBenchmark(title("finish", name_of(dtype), name_of(op), bytes).c_str(), finish, dtype, op, bytes);
+        benchmark::RegisterBenchmark(title("finish", name_of(dtype), name_of(op), bytes).c_str(), finish, dtype, op,
+                                     bytes);
     }
     for (const DType dtype : {DType::f32, DType::i32, DType::i64})
-      benchmark::RegisterBenchmark(title("finish", name_of(dtype), "avg", bytes).c_str(), finish, dtype, ReduceOp::avg, bytes);
+      benchmark::RegisterBenchmark(title("finish", name_of(dtype), "avg", bytes).c_str(), finish, dtype, ReduceOp::avg,
+                                   bytes);
   }
   for (const std::size_t count : {1u, 15u, 16u, 100u, 1000u})
     benchmark::RegisterBenchmark(("few/f32/sum/" + std::to_string(count)).c_str(), combine_few, count);

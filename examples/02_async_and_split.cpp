@@ -37,6 +37,4 @@ int main() try {
   std::printf("rank %d: ok, %llu bytes sent\n", comm.rank(),
               static_cast<unsigned long long>(comm.counters().bytes_sent));
   return 0;
-} catch (const gradsync::Error& error) {
-  return std::fprintf(stderr, "%s\n", error.what()), 1;
-}
+} catch (const gradsync::Error& error) { return std::fprintf(stderr, "%s\n", error.what()), 1; }

@@ -2,8 +2,8 @@
 //
 //   build/examples/03_threads
 #include <atomic>
-#include <cstdio>
 #include <cstdint>
+#include <cstdio>
 #include <thread>
 #include <vector>
 

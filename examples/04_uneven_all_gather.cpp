@@ -28,6 +28,4 @@ int main() try {
   if (all != expected) return std::puts("wrong"), 1;
   std::printf("rank %d: ok, %zu samples of %d ranks\n", comm.rank(), all.size(), comm.size());
   return 0;
-} catch (const gradsync::Error& error) {
-  return std::fprintf(stderr, "%s\n", error.what()), 1;
-}
+} catch (const gradsync::Error& error) { return std::fprintf(stderr, "%s\n", error.what()), 1; }

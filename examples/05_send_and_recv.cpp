@@ -27,6 +27,4 @@ int main() try {
   comm.barrier();
   std::printf("rank %d: ok\n", comm.rank());
   return 0;
-} catch (const gradsync::Error& error) {
-  return std::fprintf(stderr, "%s\n", error.what()), 1;
-}
+} catch (const gradsync::Error& error) { return std::fprintf(stderr, "%s\n", error.what()), 1; }

@@ -71,12 +71,12 @@ class Work {
  public:
   Work() = default;
   bool valid() const { return state_ != nullptr; }
-  bool done() const;              // finished, well or not; never blocks
-  void wait();                    // throws gradsync::Error if it failed; bounded by the operation's own deadline
-  Status status() const;          // ok while under way and when finished well; never throws
+  bool done() const;      // finished, well or not; never blocks
+  void wait();            // throws gradsync::Error if it failed; bounded by the operation's own deadline
+  Status status() const;  // ok while under way and when finished well; never throws
   // Waits at most `duration`; true if done by then. Never throws.
   bool wait_for(std::chrono::nanoseconds duration);
-  std::uint64_t sequence() const; // the operation's number on its communicator, from 1
+  std::uint64_t sequence() const;  // the operation's number on its communicator, from 1
 
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -99,7 +99,9 @@ class Memory {
   std::byte* data() const { return data_.get(); }
   std::size_t bytes() const { return bytes_; }
   template <class T>
-  std::span<T> as() const { return {reinterpret_cast<T*>(data_.get()), bytes_ / sizeof(T)}; }
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(data_.get()), bytes_ / sizeof(T)};
+  }
 
   Memory(std::shared_ptr<std::byte> data, std::size_t bytes) : data_(std::move(data)), bytes_(bytes) {}
 
@@ -124,7 +126,7 @@ class Communicator {
 
   int rank() const;
   int size() const;
-  std::string describe(int rank) const;        // "rank 3 (host b, shm)"
+  std::string describe(int rank) const;             // "rank 3 (host b, shm)"
   const std::vector<std::uint32_t>& hosts() const;  // host number of each rank, numbered by first appearance
   Counters counters() const;
   // Ok, or why this communicator has failed: a peer may say so after this rank's part of a call has ended well.
@@ -139,7 +141,8 @@ class Communicator {
   // (input.count == size * output.count), or counts[r] elements for rank r, the same counts on all ranks. In place: the
   // output is the rank's own block of the input.
   void reduce_scatter(ConstView input, View output, ReduceOp op, const CallOptions& = {});
-  void reduce_scatter(ConstView input, View output, std::span<const std::size_t> counts, ReduceOp op, const CallOptions& = {});
+  void reduce_scatter(ConstView input, View output, std::span<const std::size_t> counts, ReduceOp op,
+                      const CallOptions& = {});
   Work reduce_scatter_async(ConstView input, View output, std::span<const std::size_t> counts, ReduceOp op,
                             const CallOptions& = {});  // empty counts: equal blocks
 
@@ -158,10 +161,12 @@ class Communicator {
 
   // Blocks of all ranks, to the root's output, in rank order. Equal blocks, or counts on all ranks.
   void gather(ConstView input, View output, int root, const CallOptions& = {});
-  Work gather_async(ConstView input, View output, std::span<const std::size_t> counts, int root, const CallOptions& = {});
+  Work gather_async(ConstView input, View output, std::span<const std::size_t> counts, int root,
+                    const CallOptions& = {});
   // The inverse: block r of the root's input to rank r's output.
   void scatter(ConstView input, View output, int root, const CallOptions& = {});
-  Work scatter_async(ConstView input, View output, std::span<const std::size_t> counts, int root, const CallOptions& = {});
+  Work scatter_async(ConstView input, View output, std::span<const std::size_t> counts, int root,
+                     const CallOptions& = {});
 
   // Block p of the input to rank p; block p of the output from rank p. Equal blocks, or send_counts[p] and
   // recv_counts[p] elements, where this rank's send_counts[p] is rank p's recv_counts[this rank].

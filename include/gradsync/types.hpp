@@ -24,14 +24,34 @@ enum class ReduceOp : std::uint8_t { sum, avg, product, min, max, bit_and, bit_o
 inline constexpr std::size_t kReduceOpCount = 8;
 
 enum class Collective : std::uint8_t {
-  all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all, barrier, send, recv
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  barrier,
+  send,
+  recv
 };
 inline constexpr std::size_t kCollectiveCount = 11;
 
 // `automatic` asks the library to choose; every other value names one schedule generator.
 enum class Algorithm : std::uint8_t {
-  automatic, flat, ring, recursive_doubling, halving_doubling, circulant, one_shot, two_shot, tree, double_tree,
-  hierarchical, direct
+  automatic,
+  flat,
+  ring,
+  recursive_doubling,
+  halving_doubling,
+  circulant,
+  one_shot,
+  two_shot,
+  tree,
+  double_tree,
+  hierarchical,
+  direct
 };
 inline constexpr std::size_t kAlgorithmCount = 12;
 
@@ -40,8 +60,8 @@ inline constexpr std::size_t kTransportKindCount = 4;
 
 std::size_t size_of(DType dtype);  // bytes of one element
 bool is_floating(DType dtype);
-bool is_integer(DType dtype);              // i8 … u64, not boolean
-bool supports(DType dtype, ReduceOp op);   // whether the operator is defined for the element type
+bool is_integer(DType dtype);             // i8 … u64, not boolean
+bool supports(DType dtype, ReduceOp op);  // whether the operator is defined for the element type
 
 std::string_view name_of(DType dtype);  // "f16" … "bool"
 std::string_view name_of(ReduceOp op);

@@ -15,18 +15,18 @@ inline constexpr std::uint32_t proof_sets_ranks_max = 256;  // proofs above use 
 inline constexpr std::uint32_t launch_ranks_max = 4096;     // workers of one `gradsync run` on one host
 
 // Schedules.
-inline constexpr std::uint32_t lookahead_steps = 32;     // steps of one rank that may be live at a time
-inline constexpr std::uint32_t window_steps = 1024;      // steps regenerated at a time
-inline constexpr std::uint32_t segments_max = 64;        // pipeline segments of tree algorithms
+inline constexpr std::uint32_t lookahead_steps = 32;  // steps of one rank that may be live at a time
+inline constexpr std::uint32_t window_steps = 1024;   // steps regenerated at a time
+inline constexpr std::uint32_t segments_max = 64;     // pipeline segments of tree algorithms
 inline constexpr std::size_t schedule_text_bytes_max = 64u << 20;
 
 // Waits. `timeout_default` is the one place that states how long a call waits when nobody said otherwise.
 inline constexpr auto timeout_default = 300s;
 inline constexpr auto connect_timeout = 30s;
 inline constexpr auto handshake_timeout = 5s;
-inline constexpr auto notice_timeout = 250ms;        // telling the peers about a failure, in all
+inline constexpr auto notice_timeout = 250ms;  // telling the peers about a failure, in all
 inline constexpr auto destroy_timeout = 500ms;
-inline constexpr auto launcher_kill_grace = 1s;      // from SIGTERM to SIGKILL; all ended within 2 s
+inline constexpr auto launcher_kill_grace = 1s;  // from SIGTERM to SIGKILL; all ended within 2 s
 inline constexpr auto rendezvous_timeout_default = 60s;
 
 // Wire.
@@ -46,7 +46,7 @@ inline constexpr std::uint32_t spins_before_yield = 2000;
 inline constexpr std::uint32_t yields_before_sleep = 64;
 
 // Engine.
-inline constexpr std::size_t piece_bytes = 64u << 10;         // a reduction's unit: stays in the cache
+inline constexpr std::size_t piece_bytes = 64u << 10;  // a reduction's unit: stays in the cache
 inline constexpr std::size_t operations_in_flight_max = 1u << 16;
 inline constexpr std::size_t plans_cached_max = 256;
 

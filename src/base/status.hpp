@@ -45,11 +45,26 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
   const Status& status() const { return status_; }
-  T& operator*() & { GRADSYNC_CHECK(ok()); return *value_; }
-  const T& operator*() const& { GRADSYNC_CHECK(ok()); return *value_; }
-  T&& operator*() && { GRADSYNC_CHECK(ok()); return std::move(*value_); }
-  T* operator->() { GRADSYNC_CHECK(ok()); return &*value_; }
-  const T* operator->() const { GRADSYNC_CHECK(ok()); return &*value_; }
+  T& operator*() & {
+    GRADSYNC_CHECK(ok());
+    return *value_;
+  }
+  const T& operator*() const& {
+    GRADSYNC_CHECK(ok());
+    return *value_;
+  }
+  T&& operator*() && {
+    GRADSYNC_CHECK(ok());
+    return std::move(*value_);
+  }
+  T* operator->() {
+    GRADSYNC_CHECK(ok());
+    return &*value_;
+  }
+  const T* operator->() const {
+    GRADSYNC_CHECK(ok());
+    return &*value_;
+  }
 
  private:
   std::optional<T> value_;

@@ -13,9 +13,9 @@ constexpr Names<kReduceOpCount> kOps = {"sum", "avg", "product", "min", "max", "
 constexpr Names<kCollectiveCount> kCollectives = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                                   "reduce",     "gather",         "scatter",    "all_to_all",
                                                   "barrier",    "send",           "recv"};
-constexpr Names<kAlgorithmCount> kAlgorithms = {"auto",      "flat",     "ring",     "recursive_doubling",
-                                                "halving_doubling", "circulant", "one_shot", "two_shot",
-                                                "tree",      "double_tree", "hierarchical", "direct"};
+constexpr Names<kAlgorithmCount> kAlgorithms = {
+    "auto",     "flat",     "ring", "recursive_doubling", "halving_doubling", "circulant",
+    "one_shot", "two_shot", "tree", "double_tree",        "hierarchical",     "direct"};
 constexpr Names<kTransportKindCount> kTransports = {"auto", "loopback", "shm", "tcp"};
 
 template <class Enum, std::size_t N>
@@ -63,7 +63,9 @@ std::optional<DType> dtype_named(std::string_view name) { return find_in<DType>(
 std::optional<ReduceOp> reduce_op_named(std::string_view name) { return find_in<ReduceOp>(kOps, name); }
 std::optional<Collective> collective_named(std::string_view name) { return find_in<Collective>(kCollectives, name); }
 std::optional<Algorithm> algorithm_named(std::string_view name) { return find_in<Algorithm>(kAlgorithms, name); }
-std::optional<TransportKind> transport_named(std::string_view name) { return find_in<TransportKind>(kTransports, name); }
+std::optional<TransportKind> transport_named(std::string_view name) {
+  return find_in<TransportKind>(kTransports, name);
+}
 
 std::string known_dtypes() { return join(kDTypes); }
 std::string known_reduce_ops() { return join(kOps); }

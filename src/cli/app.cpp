@@ -22,7 +22,8 @@ Examples:
   gradsync prove --ranks 1-64              that every algorithm is right
 )";
 
-constexpr const char* run_help = R"(Each worker finds its rank, the number of workers and where they meet in its environment (GRADSYNC_RANK, GRADSYNC_SIZE,
+constexpr const char* run_help =
+    R"(Each worker finds its rank, the number of workers and where they meet in its environment (GRADSYNC_RANK, GRADSYNC_SIZE,
 GRADSYNC_RENDEZVOUS); gradsync::Communicator::create() reads them. Every line that a worker prints begins with its rank.
 If one fails, the others are ended and its exit code is returned (128 + signal if it was killed). Ctrl-C ends all; nothing
 is left behind.
@@ -44,7 +45,8 @@ constexpr const char* show_help = R"(Examples:
   gradsync show hierarchical -n 8 --hosts 4,4 --svg two_hosts.svg
 )";
 
-constexpr const char* prove_help = R"(A proof means: every rank ends with every contribution exactly once, all ranks with the same bits, and
+constexpr const char* prove_help =
+    R"(A proof means: every rank ends with every contribution exactly once, all ranks with the same bits, and
 nobody waits forever. Prints what each algorithm costs in the largest world. Exit code 1 if a proof fails.
 
 Examples:
@@ -53,7 +55,8 @@ Examples:
   gradsync prove --markdown > docs/algorithms.md
 )";
 
-constexpr const char* bench_help = R"(Workers that gradsync run started take part as they are: gradsync run --host-file hosts -- gradsync bench all_reduce
+constexpr const char* bench_help =
+    R"(Workers that gradsync run started take part as they are: gradsync run --host-file hosts -- gradsync bench all_reduce
 
 Examples:
   gradsync bench all_reduce -n 4 --bytes 4K,1M,64M
@@ -108,9 +111,7 @@ class Tool {
     std::ranges::reverse(arguments);  // as CLI11 wants them
     try {
       app_.parse(std::move(arguments));
-    } catch (const CLI::ParseError& error) {
-      return app_.exit(error) == 0 ? 0 : exit_usage;
-    }
+    } catch (const CLI::ParseError& error) { return app_.exit(error) == 0 ? 0 : exit_usage; }
     if (run_->parsed()) take_program(std::move(tail), separated);
     return action_();
   }
@@ -138,12 +139,15 @@ class Tool {
 
   void add_run() {
     RunArguments& a = run_arguments_;
-    run_ = add_command("run", "Start N workers of a program and watch over them", run_help, [&a] { return run_command(a); });
+    run_ = add_command("run", "Start N workers of a program and watch over them", run_help,
+                       [&a] { return run_command(a); });
     run_->add_option("-n,--ranks", a.workers, fmt::format("Number of workers, 1 to {}", limits::launch_ranks_max));
     run_->add_option("--timeout", a.timeout_s, "End everything after this many seconds (exit code 124)");
     run_->add_option("--host-file", a.host_file, "Hosts and their numbers of workers; run the same command on each");
-    run_->add_option("--host-index", a.host_index, "Which entry of the host file this host is, from 0 (default: found out)");
-    run_->add_option("--port", a.port, "Port of the meeting point on the first host of the file")->capture_default_str();
+    run_->add_option("--host-index", a.host_index,
+                     "Which entry of the host file this host is, from 0 (default: found out)");
+    run_->add_option("--port", a.port, "Port of the meeting point on the first host of the file")
+        ->capture_default_str();
     run_->add_option("--transport", a.settings.transport, "One of: " + known_transports());
     run_->add_option("--interface", a.settings.interface, "Network interfaces: names, patterns, addresses or CIDR");
     run_->add_option("--option", a.settings.options, "A setting as key=value, as timeout=30 (again for more)")
@@ -154,7 +158,8 @@ class Tool {
 
   void add_show() {
     ShowArguments& a = show_arguments_;
-    CLI::App* show = add_command("show", "Show what every rank sends to whom, as text or picture", show_help, [&a] { return show_command(a); });
+    CLI::App* show = add_command("show", "Show what every rank sends to whom, as text or picture", show_help,
+                                 [&a] { return show_command(a); });
     show->add_option("ALGORITHM", a.algorithm, "One of: " + known_algorithms())->required();
     show->add_option("-n,--ranks", a.ranks, "Number of ranks")->capture_default_str();
     show->add_option("--collective", a.collective, "One of: " + known_collectives())->capture_default_str();
@@ -167,7 +172,8 @@ class Tool {
 
   void add_prove() {
     ProveArguments& a = prove_arguments_;
-    CLI::App* prove = add_command("prove", "Prove that algorithms are right", prove_help, [&a] { return prove_command(a); });
+    CLI::App* prove =
+        add_command("prove", "Prove that algorithms are right", prove_help, [&a] { return prove_command(a); });
     prove->add_option("--ranks", a.ranks, "World sizes, as 1-64 or 1000,4096")->capture_default_str();
     prove->add_option("--algorithm", a.algorithm, "Only this one of: " + known_algorithms());
     prove->add_option("--collective", a.collective, "Only this one of: " + known_collectives());
@@ -193,16 +199,17 @@ class Tool {
 
   void add_bench() {
     BenchArguments& a = bench_arguments_;
-    bench_options(add_command("bench", "Check a collective's results, then time it", bench_help, [&a] { return bench_command(a); }));
+    bench_options(add_command("bench", "Check a collective's results, then time it", bench_help,
+                              [&a] { return bench_command(a); }));
     CLI::App* worker = add_command("bench-worker", "", "One worker of bench", [&a] { return bench_worker(a); });
     worker->group("");  // not listed
     bench_options(worker);
   }
 
   void add_completion() {
-    CLI::App* completion = add_command("completion", "Print a shell completion script",
-                                       "Example: eval \"$(gradsync completion bash)\"",
-                                       [this] { return completion_command(shell_); });
+    CLI::App* completion =
+        add_command("completion", "Print a shell completion script", "Example: eval \"$(gradsync completion bash)\"",
+                    [this] { return completion_command(shell_); });
     completion->add_option("SHELL", shell_, "bash")->required();
   }
 

@@ -71,9 +71,11 @@ Result<std::uint64_t> read_bytes(std::string_view text) {
   std::string_view suffix;
   const bool is_number = read_number(text, number, suffix);
   const int shift = is_number ? shift_of(suffix) : -1;
-  if (shift < 0) return failure(ErrorCode::invalid_argument, "'{}' is no size: expected a number with K, M or G, as 64K", text);
+  if (shift < 0)
+    return failure(ErrorCode::invalid_argument, "'{}' is no size: expected a number with K, M or G, as 64K", text);
   if (number > limits::message_bytes_max >> shift)
-    return failure(ErrorCode::invalid_argument, "size '{}' is above the limit of {} bytes", text, limits::message_bytes_max);
+    return failure(ErrorCode::invalid_argument, "size '{}' is above the limit of {} bytes", text,
+                   limits::message_bytes_max);
   return number << shift;
 }
 
@@ -93,8 +95,8 @@ Result<std::vector<std::uint32_t>> read_worlds(std::string_view text) {
     const std::vector<std::string_view> ends = split(part, '-');
     std::uint64_t first = 0, last = 0;
     if (ends.size() > 2 || !read_world(ends.front(), first) || !read_world(ends.back(), last) || first > last)
-      return failure(ErrorCode::invalid_argument, "'{}' is no list of world sizes from 1 to {}: expected as 1-64 or 2,4,8",
-                     part, limits::ranks_max);
+      return failure(ErrorCode::invalid_argument,
+                     "'{}' is no list of world sizes from 1 to {}: expected as 1-64 or 2,4,8", part, limits::ranks_max);
     if (worlds.size() + (last - first) >= worlds_max)
       return failure(ErrorCode::invalid_argument, "'{}' is more than {} world sizes", text, worlds_max);
     for (std::uint64_t n = first; n <= last; ++n) worlds.push_back(static_cast<std::uint32_t>(n));

@@ -103,7 +103,9 @@ bool BenchCase::input_unchanged() const {
 }
 
 bool BenchCase::output_right() const {
-  const auto brought_by = [&](std::uint32_t rank) { return Pattern::of_rank(options_.dtype, options_.op, rank, world_); };
+  const auto brought_by = [&](std::uint32_t rank) {
+    return Pattern::of_rank(options_.dtype, options_.op, rank, world_);
+  };
   if (out_.count == 0) return true;
   if (reduces(options_.collective))
     return Pattern::reduced(options_.dtype, options_.op, world_).equals(bytes_of_output(), out_.first);
@@ -113,7 +115,8 @@ bool BenchCase::output_right() const {
   const std::size_t block_bytes = static_cast<std::size_t>(block_ * width_);
   for (std::uint32_t r = 0; r < world_; ++r) {
     const std::uint32_t source_block = options_.collective == Collective::all_to_all ? me_ : r;
-    if (!brought_by(r).equals(bytes_of_output().subspan(r * block_bytes, block_bytes), source_block * block_)) return false;
+    if (!brought_by(r).equals(bytes_of_output().subspan(r * block_bytes, block_bytes), source_block * block_))
+      return false;
   }
   return true;
 }

@@ -28,16 +28,18 @@ Result<std::vector<Algorithm>> read_algorithms(Collective collective, const std:
   auto algorithm = read_algorithm(name);
   if (!algorithm) return algorithm.status();
   if (*algorithm != Algorithm::automatic && find_in_catalogue(collective, *algorithm) == nullptr)
-    return failure(ErrorCode::invalid_argument, "{} has no algorithm '{}'; known: auto, all, {}", name_of(collective), name,
-                   known_algorithms_of(collective));
+    return failure(ErrorCode::invalid_argument, "{} has no algorithm '{}'; known: auto, all, {}", name_of(collective),
+                   name, known_algorithms_of(collective));
   return std::vector<Algorithm>{*algorithm};
 }
 
 Status check_numbers(const BenchArguments& arguments) {
   if (arguments.ranks < 1 || arguments.ranks > limits::launch_ranks_max)
-    return failure(ErrorCode::invalid_argument, "-n is {}, expected 1 to {} workers", arguments.ranks, limits::launch_ranks_max);
+    return failure(ErrorCode::invalid_argument, "-n is {}, expected 1 to {} workers", arguments.ranks,
+                   limits::launch_ranks_max);
   if (arguments.iterations < 0 || arguments.iterations > iterations_max)
-    return failure(ErrorCode::invalid_argument, "--iterations is {}, expected 1 to {}", arguments.iterations, iterations_max);
+    return failure(ErrorCode::invalid_argument, "--iterations is {}, expected 1 to {}", arguments.iterations,
+                   iterations_max);
   if (arguments.timeout_s <= 0)
     return failure(ErrorCode::invalid_argument, "--timeout is {}, expected seconds above 0", arguments.timeout_s);
   return {};
@@ -45,19 +47,35 @@ Status check_numbers(const BenchArguments& arguments) {
 
 Status check_combination(const BenchPlan& plan, bool in_place) {
   if (has_operator(plan.collective) && !supports(plan.dtype, plan.op))
-    return failure(ErrorCode::invalid_argument, "operator {} is not defined for {}", name_of(plan.op), name_of(plan.dtype));
+    return failure(ErrorCode::invalid_argument, "operator {} is not defined for {}", name_of(plan.op),
+                   name_of(plan.dtype));
   if (in_place && (plan.collective == Collective::all_to_all || point_to_point(plan.collective)))
     return failure(ErrorCode::invalid_argument, "{} does not work in place", name_of(plan.collective));
   if (plan.transport == TransportKind::loopback)
-    return failure(ErrorCode::invalid_argument, "transport loopback is for threads of one process; processes use auto, shm or tcp");
+    return failure(ErrorCode::invalid_argument,
+                   "transport loopback is for threads of one process; processes use auto, shm or tcp");
   return {};
 }
 
 // The same arguments for a worker.
 std::vector<std::string> worker_command(const std::string& program, const BenchArguments& a) {
-  std::vector<std::string> command{program, "bench-worker", a.collective, "-n", std::to_string(a.ranks), "--bytes", a.bytes,
-                                   "--dtype", a.dtype, "--op", a.op, "--algorithm", a.algorithm, "--transport", a.transport,
-                                   "--iterations", std::to_string(a.iterations)};
+  std::vector<std::string> command{program,
+                                   "bench-worker",
+                                   a.collective,
+                                   "-n",
+                                   std::to_string(a.ranks),
+                                   "--bytes",
+                                   a.bytes,
+                                   "--dtype",
+                                   a.dtype,
+                                   "--op",
+                                   a.op,
+                                   "--algorithm",
+                                   a.algorithm,
+                                   "--transport",
+                                   a.transport,
+                                   "--iterations",
+                                   std::to_string(a.iterations)};
   if (a.in_place) command.emplace_back("--in-place");
   if (a.json) command.emplace_back("--json");
   return command;
@@ -82,7 +100,8 @@ int launch_workers(Launch launch, int lifeline) {
 }  // namespace
 
 bool has_operator(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter || collective == Collective::reduce;
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::reduce;
 }
 
 Result<BenchPlan> read_bench(const BenchArguments& arguments) {
@@ -100,7 +119,13 @@ Result<BenchPlan> read_bench(const BenchArguments& arguments) {
   if (!op) return op.status();
   auto bytes = read_bytes_list(arguments.bytes);
   if (!bytes) return bytes.status();
-  BenchPlan plan{*collective, *algorithms, *transport, *dtype, *op, *bytes, static_cast<std::uint32_t>(arguments.ranks),
+  BenchPlan plan{*collective,
+                 *algorithms,
+                 *transport,
+                 *dtype,
+                 *op,
+                 *bytes,
+                 static_cast<std::uint32_t>(arguments.ranks),
                  static_cast<std::uint32_t>(arguments.iterations)};
   if (plan.collective == Collective::barrier) plan.bytes = {0};
   status = check_combination(plan, arguments.in_place);

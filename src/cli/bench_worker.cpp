@@ -46,7 +46,9 @@ double bus_factor(Collective collective, double world) {
 class Bench {
  public:
   Bench(const BenchPlan& plan, const BenchArguments& arguments, Communicator communicator)
-      : plan_(plan), arguments_(arguments), communicator_(std::move(communicator)) {
+      : plan_(plan),
+        arguments_(arguments),
+        communicator_(std::move(communicator)) {
     const auto& hosts = communicator_.hosts();
     one_clock_ = std::set(hosts.begin(), hosts.end()).size() <= 1;
   }
@@ -70,7 +72,8 @@ class Bench {
   bool is_first() const { return communicator_.rank() == 0; }
 
   Line run_case(Algorithm algorithm, std::uint64_t bytes) {
-    BenchCase bench_case(communicator_, {plan_.collective, algorithm, plan_.dtype, plan_.op, bytes, arguments_.in_place});
+    BenchCase bench_case(communicator_,
+                         {plan_.collective, algorithm, plan_.dtype, plan_.op, bytes, arguments_.in_place});
     bool right = bench_case.check();
     const std::uint32_t iterations = agreed_iterations(bench_case.time(iterations_warm));
     const Timing timing = bench_case.time(iterations);
@@ -91,7 +94,8 @@ class Bench {
   }
 
   Line collect(std::uint64_t bytes, const Timing& timing, bool right) {
-    const std::size_t n = timing.start_ns.size(), row = 2 + 2 * n, world = static_cast<std::size_t>(communicator_.size());
+    const std::size_t n = timing.start_ns.size(), row = 2 + 2 * n,
+                      world = static_cast<std::size_t>(communicator_.size());
     std::vector<std::int64_t> mine{right ? 1 : 0, timing.cpu_ns}, all(is_first() ? row * world : 0);
     mine.insert(mine.end(), timing.start_ns.begin(), timing.start_ns.end());
     mine.insert(mine.end(), timing.end_ns.begin(), timing.end_ns.end());
@@ -123,22 +127,24 @@ class Bench {
   }
 
   void print_heading() const {
-    fmt::print("{} on {} ranks, {}, {}{}\n", name_of(plan_.collective), communicator_.size(), arguments_.transport, arguments_.dtype,
-               has_operator(plan_.collective) ? " " + arguments_.op : "");
-    fmt::print("{:<19} {:>12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8}  {}\n", "algorithm", "bytes", "calls", "us_p10",
-               "us_p50", "us_p90", "us_p99", "alg GB/s", "bus GB/s", "cpu s/GB", "result");
+    fmt::print("{} on {} ranks, {}, {}{}\n", name_of(plan_.collective), communicator_.size(), arguments_.transport,
+               arguments_.dtype, has_operator(plan_.collective) ? " " + arguments_.op : "");
+    fmt::print("{:<19} {:>12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8}  {}\n", "algorithm", "bytes", "calls",
+               "us_p10", "us_p50", "us_p90", "us_p99", "alg GB/s", "bus GB/s", "cpu s/GB", "result");
   }
 
   void print(Algorithm algorithm, const Line& line) const {
     const double p50 = percentile(line.us, 0.5), bytes = static_cast<double>(line.bytes);
-    const double algbw = p50 > 0 ? bytes / p50 * 1e-3 : 0, busbw = algbw * bus_factor(plan_.collective, communicator_.size());
+    const double algbw = p50 > 0 ? bytes / p50 * 1e-3 : 0,
+                 busbw = algbw * bus_factor(plan_.collective, communicator_.size());
     const double cpu = bytes > 0 ? line.cpu_s / (bytes * line.iterations * 1e-9) : 0;
     if (arguments_.json) {
       print_json(algorithm, line, algbw, busbw, cpu);
     } else {
-      fmt::print("{:<19} {:>12} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} {:>8.3g}  {}\n", name_of(algorithm),
-                 line.bytes, line.iterations, percentile(line.us, 0.1), p50, percentile(line.us, 0.9), percentile(line.us, 0.99),
-                 algbw, busbw, cpu, line.wrong.empty() ? "right" : "WRONG");
+      fmt::print("{:<19} {:>12} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} {:>8.3g}  {}\n",
+                 name_of(algorithm), line.bytes, line.iterations, percentile(line.us, 0.1), p50,
+                 percentile(line.us, 0.9), percentile(line.us, 0.99), algbw, busbw, cpu,
+                 line.wrong.empty() ? "right" : "WRONG");
     }
     if (!line.wrong.empty())
       fmt::print(stderr, "gradsync bench: wrong result of {} {} with {} bytes on rank {}\n", name_of(plan_.collective),
@@ -181,9 +187,7 @@ int bench_worker(const BenchArguments& arguments) {
     Options options = Options::from_environment();
     if (plan->transport != TransportKind::automatic) options.transport = plan->transport;
     return Bench(*plan, arguments, Communicator::create(options)).run() ? 0 : 1;
-  } catch (const Error& error) {
-    return complain("bench", error.status(), 1);
-  }
+  } catch (const Error& error) { return complain("bench", error.status(), 1); }
 }
 
 }  // namespace gradsync::cli

@@ -12,12 +12,12 @@
 namespace gradsync::cli {
 
 struct RunArguments {
-  std::int64_t workers = -1;             // -1: the slots of the host file
+  std::int64_t workers = -1;  // -1: the slots of the host file
   std::vector<std::string> command;
   std::string host_file;
-  std::int64_t host_index = -1;          // which entry of it this host is; -1: found out
-  std::int64_t port = 29400;             // of the store, with a host file
-  double timeout_s = 0;                  // 0: none
+  std::int64_t host_index = -1;  // which entry of it this host is; -1: found out
+  std::int64_t port = 29400;     // of the store, with a host file
+  double timeout_s = 0;          // 0: none
   bool prefix = true;
   WorkerSettings settings;
 };
@@ -26,8 +26,8 @@ int run_command(const RunArguments& arguments);
 struct ShowArguments {
   std::string algorithm, collective = "all_reduce";
   std::int64_t ranks = 8, rank = -1, root = 0, segments = 1;  // rank -1: all
-  std::string hosts;                     // "4,4"
-  std::string svg;                       // file, "-" is standard output
+  std::string hosts;                                          // "4,4"
+  std::string svg;                                            // file, "-" is standard output
 };
 int show_command(const ShowArguments& arguments);
 
@@ -42,12 +42,12 @@ struct BenchArguments {
   std::string collective;
   std::int64_t ranks = 2;
   std::string bytes = "4,1K,1M,25M", dtype = "f32", op = "sum", algorithm = "auto", transport = "auto";
-  std::int64_t iterations = 0;           // 0: chosen by size
+  std::int64_t iterations = 0;  // 0: chosen by size
   double timeout_s = 600;
   bool in_place = false, json = false;
 };
-int bench_command(const BenchArguments& arguments);   // starts workers, unless it is one
-int bench_worker(const BenchArguments& arguments);    // is one of them
+int bench_command(const BenchArguments& arguments);  // starts workers, unless it is one
+int bench_worker(const BenchArguments& arguments);   // is one of them
 
 int completion_command(const std::string& shell);
 

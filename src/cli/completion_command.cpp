@@ -47,7 +47,8 @@ complete -F _gradsync gradsync
 
 int completion_command(const std::string& shell) {
   if (shell != "bash")
-    return complain("completion", failure(ErrorCode::invalid_argument, "unknown shell '{}'; known: bash", shell), exit_usage);
+    return complain("completion", failure(ErrorCode::invalid_argument, "unknown shell '{}'; known: bash", shell),
+                    exit_usage);
   using fmt::arg;
   const std::string algorithms = words(known_algorithms()), collectives = words(known_collectives()),
                     transports = words(known_transports()), dtypes = words(known_dtypes()),

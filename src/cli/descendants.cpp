@@ -29,9 +29,8 @@ struct Process {
 bool read_process(pid_t pid, Process& out) {
   char path[64], text[512];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "re"), [](std::FILE* f) {
-    return f != nullptr ? std::fclose(f) : 0;
-  });
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      std::fopen(path, "re"), [](std::FILE* f) { return f != nullptr ? std::fclose(f) : 0; });
   if (!file || std::fgets(text, sizeof text, file.get()) == nullptr) return false;
   const char* after_name = std::strrchr(text, ')');
   out.pid = pid;
@@ -40,9 +39,8 @@ bool read_process(pid_t pid, Process& out) {
 
 std::multimap<pid_t, Process> processes_by_parent() {
   std::multimap<pid_t, Process> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), [](DIR* d) {
-    return d != nullptr ? ::closedir(d) : 0;
-  });
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"),
+                                                   [](DIR* d) { return d != nullptr ? ::closedir(d) : 0; });
   while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
     const pid_t pid = std::atoi(entry->d_name);
     Process process;

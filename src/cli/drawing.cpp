@@ -140,8 +140,8 @@ Result<Drawing> draw(const Recipe& recipe) {
   Status status = check(recipe);
   if (!status.ok()) return status;
   if (recipe.world > drawing_ranks_max)
-    return failure(ErrorCode::invalid_argument, "{} ranks are too many to draw, at most {}; --rank shows one", recipe.world,
-                   drawing_ranks_max);
+    return failure(ErrorCode::invalid_argument, "{} ranks are too many to draw, at most {}; --rank shows one",
+                   recipe.world, drawing_ranks_max);
   return Walk(recipe).run();
 }
 

@@ -16,9 +16,9 @@ inline constexpr std::uint32_t drawing_ranks_max = 1024;
 // after its sender's clock; a receive moves the receiver's clock to it, and past the sends before it.
 struct Message {
   std::uint32_t from = 0, to = 0;
-  std::uint64_t round = 0;  // of its arrival, from 1
-  Mode mode = Mode::assign; // what the receiver does with it
-  std::string chunks;       // "0-3", as numbered in the whole message
+  std::uint64_t round = 0;   // of its arrival, from 1
+  Mode mode = Mode::assign;  // what the receiver does with it
+  std::string chunks;        // "0-3", as numbered in the whole message
 };
 struct LocalStep {
   std::uint32_t rank = 0;

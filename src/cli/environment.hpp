@@ -10,7 +10,7 @@ namespace gradsync::cli {
 
 // What `gradsync run` passes on to the workers' Options. Empty: as the environment says already.
 struct WorkerSettings {
-  std::string transport;             // a known name
+  std::string transport;  // a known name
   std::string interface;
   std::vector<std::string> options;  // "key=value"
 };

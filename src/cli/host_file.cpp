@@ -22,7 +22,9 @@ constexpr std::string_view blanks = " \t\r";
 class LineReader {
  public:
   LineReader(std::string_view text, std::string_view file, std::size_t number)
-      : text_(text.substr(0, text.find('#'))), file_(file), number_(number) {}
+      : text_(text.substr(0, text.find('#'))),
+        file_(file),
+        number_(number) {}
 
   void skip_blanks() { at_ = std::min(text_.find_first_not_of(blanks, at_), text_.size()); }
   bool at_end() const { return at_ == text_.size(); }
@@ -53,7 +55,8 @@ Status read_slots(LineReader& line, HostLine& out) {
   const LineReader before = line;
   const std::string_view digits = line.take_until(blanks);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.slots);
-  if (error != std::errc() || end != digits.data() + digits.size() || out.slots < 1 || out.slots > limits::launch_ranks_max)
+  if (error != std::errc() || end != digits.data() + digits.size() || out.slots < 1 ||
+      out.slots > limits::launch_ranks_max)
     return before.expected(fmt::format("a number of slots from 1 to {}", limits::launch_ranks_max));
   return {};
 }

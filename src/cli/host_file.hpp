@@ -18,9 +18,9 @@
 namespace gradsync::cli {
 
 struct HostLine {
-  std::string host;          // name or address, without brackets
-  std::uint32_t slots = 1;   // workers there
-  std::size_t line = 0;      // in the file, from 1
+  std::string host;         // name or address, without brackets
+  std::uint32_t slots = 1;  // workers there
+  std::size_t line = 0;     // in the file, from 1
 };
 
 // `name` is the file's, for errors, which name line and column: "hosts:3:8: expected a number of slots, found 'x'".

@@ -26,9 +26,9 @@ namespace gradsync::cli {
 namespace {
 
 constexpr std::size_t read_bytes = 64u << 10;
-constexpr auto output_grace = std::chrono::seconds(5);  // for a slow reader, after a failure
-constexpr auto reap_interval = std::chrono::minutes(1);       // of orphans that this process adopted
-constexpr auto kill_interval = std::chrono::milliseconds(50); // until the kernel has ended them
+constexpr auto output_grace = std::chrono::seconds(5);         // for a slow reader, after a failure
+constexpr auto reap_interval = std::chrono::minutes(1);        // of orphans that this process adopted
+constexpr auto kill_interval = std::chrono::milliseconds(50);  // until the kernel has ended them
 constexpr std::size_t streams_per_worker = 2;
 
 struct Stream {
@@ -129,7 +129,7 @@ class Launcher {
   int output_armed_ = -1;
   bool pipes_watched_ = false;
   bool failed_ = false, abandoned_ = false, warned_ = false;
-  bool rescan_ = false;    // a process ended between being seen and being watched
+  bool rescan_ = false;  // a process ended between being seen and being watched
   bool draining_ = false;
   std::optional<Deadline> timeout_at_, kill_at_, output_at_;
   Deadline reap_at_ = Deadline::after(reap_interval);
@@ -141,15 +141,16 @@ Status system_failure(const char* what) { return failure(ErrorCode::unavailable,
 Status Launcher::prepare() {
   const std::uint64_t needed = std::uint64_t{launch_.workers} * 3 + 64;
   if (needed > descriptors_.now())
-    return failure(ErrorCode::unavailable, "{} workers need {} open files, the limit is {} (ulimit -n)", launch_.workers,
-                   needed, descriptors_.now());
+    return failure(ErrorCode::unavailable, "{} workers need {} open files, the limit is {} (ulimit -n)",
+                   launch_.workers, needed, descriptors_.now());
   events_.reset(::epoll_create1(EPOLL_CLOEXEC));
   pipes_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!events_ || !pipes_) return system_failure("epoll_create1");
   if (launch_.handle_signals) {
     const sigset_t wanted = launcher_signals();
     signals_.reset(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!signals_ || !watch(events_, signals_.get(), EPOLLIN, tag(Source::signals, 0))) return system_failure("signalfd");
+    if (!signals_ || !watch(events_, signals_.get(), EPOLLIN, tag(Source::signals, 0)))
+      return system_failure("signalfd");
   }
   if (launch_.lifeline >= 0 && !watch(events_, launch_.lifeline, EPOLLIN, tag(Source::lifeline, 0)))
     return system_failure("epoll_ctl");
@@ -164,7 +165,8 @@ Status Launcher::start(const Program& base, std::uint32_t index) {
   auto worker = spawn(program);
   if (!worker) return worker.status();
   const std::string prefix = launch_.prefix ? fmt::format("[{}] ", rank) : std::string();
-  if (!watch(events_, worker->process.get(), EPOLLIN, tag(Source::worker, workers_.size()))) return system_failure("epoll_ctl");
+  if (!watch(events_, worker->process.get(), EPOLLIN, tag(Source::worker, workers_.size())))
+    return system_failure("epoll_ctl");
   workers_.push_back({rank, worker->pid, std::move(worker->process)});
   ++running_;
   for (auto* pipe : {&worker->out, &worker->err}) {
@@ -410,7 +412,8 @@ void Launcher::drain() {
   draining_ = true;
   // Writes until no more than `left` bytes wait, or nobody will read them.
   const auto write_down_to = [&](std::size_t left) {
-    for (write_output(); output_.bytes() > left && !abandoned_ && !(output_at_ && output_at_->passed()); write_output()) turn();
+    for (write_output(); output_.bytes() > left && !abandoned_ && !(output_at_ && output_at_->passed()); write_output())
+      turn();
   };
   for (Stream& stream : streams_) {
     while (stream.pipe && read_stream(stream))

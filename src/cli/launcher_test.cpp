@@ -43,9 +43,9 @@ std::multiset<std::string> lines_of(const std::string& text) {
 TEST(Launcher, TellsEveryWorkerWhoItIsAndMarksItsLines) {
   const Ran ran = run_script(3, "echo $GRADSYNC_RANK of $GRADSYNC_SIZE at $GRADSYNC_RENDEZVOUS; echo careful >&2");
   EXPECT_EQ(ran.outcome.exit_code, 0);
-  EXPECT_EQ(lines_of(ran.out), (std::multiset<std::string>{"", "[0] 0 of 3 at tcp://127.0.0.1:1/job",
-                                                           "[1] 1 of 3 at tcp://127.0.0.1:1/job",
-                                                           "[2] 2 of 3 at tcp://127.0.0.1:1/job"}));
+  EXPECT_EQ(lines_of(ran.out),
+            (std::multiset<std::string>{"", "[0] 0 of 3 at tcp://127.0.0.1:1/job",
+                                        "[1] 1 of 3 at tcp://127.0.0.1:1/job", "[2] 2 of 3 at tcp://127.0.0.1:1/job"}));
   EXPECT_EQ(lines_of(ran.err), (std::multiset<std::string>{"", "[0] careful", "[1] careful", "[2] careful"}));
 }
 
@@ -101,7 +101,8 @@ TEST(Launcher, KeepsLinesWholeUnderAFlood) {
   const Ran ran = run_script(4, "yes $GRADSYNC_RANK-abcdefghijklmnopqrstuvwxyz-$GRADSYNC_RANK | head -50000");
   const auto lines = lines_of(ran.out);
   EXPECT_EQ(lines.size(), 4u * 50000 + 1);
-  for (int r = 0; r < 4; ++r) EXPECT_EQ(lines.count(fmt::format("[{0}] {0}-abcdefghijklmnopqrstuvwxyz-{0}", r)), 50000u);
+  for (int r = 0; r < 4; ++r)
+    EXPECT_EQ(lines.count(fmt::format("[{0}] {0}-abcdefghijklmnopqrstuvwxyz-{0}", r)), 50000u);
 }
 
 TEST(Launcher, SaysThatAProgramDoesNotExistBeforeAnythingStarts) {

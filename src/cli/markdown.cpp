@@ -54,9 +54,9 @@ std::string section_of(const CatalogueEntry& entry) {
   const ProofCounts& c = proof.counts;
   text += "| steps | messages of a rank | sent by a rank | sent in all | reduced by a rank | staging | window |\n";
   text += "|---|---|---|---|---|---|---|\n";
-  text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n\n", c.steps, c.messages_max, share(c.sent_max, recipe.world),
-                      share(c.sent, recipe.world), share(c.reduced_max, recipe.world), share(c.staging_max, recipe.world),
-                      c.window_min);
+  text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n\n", c.steps, c.messages_max,
+                      share(c.sent_max, recipe.world), share(c.sent, recipe.world), share(c.reduced_max, recipe.world),
+                      share(c.staging_max, recipe.world), c.window_min);
   if (!recipe.hosts.empty()) text += "Two hosts of four ranks:\n\n";
   return text + "```\n" + table_of(*drawing) + "```\n";
 }
@@ -67,19 +67,24 @@ std::string_view story_of(Algorithm algorithm) {
   static constexpr std::array<std::string_view, kAlgorithmCount> stories = {
       "The library chooses.",
       "Everything goes through one rank. The baseline: simple, and the root's link carries it all.",
-      "Every rank talks to its two neighbours only; parts go round once to be summed and once more to be spread. Moves the "
+      "Every rank talks to its two neighbours only; parts go round once to be summed and once more to be spread. Moves "
+      "the "
       "fewest bytes, in a number of steps that grows with the world.",
-      "Partners at distance 1, 2, 4, ... exchange everything and combine: the fewest steps, for small messages. Worlds that "
+      "Partners at distance 1, 2, 4, ... exchange everything and combine: the fewest steps, for small messages. Worlds "
+      "that "
       "are no power of two fold their surplus ranks into partners first.",
-      "Rabenseifner's: halve what is kept while the distance doubles, then double it again on the way back. Few steps and the "
+      "Rabenseifner's: halve what is kept while the distance doubles, then double it again on the way back. Few steps "
+      "and the "
       "fewest bytes where the world is a power of two.",
       "Träff's: about log2 N rounds each way round a circle of blocks, and the fewest bytes for every world size.",
       "Everyone sends everything to everyone, once. One step; for very small messages.",
-      "Everyone sends each owner its part; each owner sends the sum back to everyone. Two steps and the fewest bytes, with many "
+      "Everyone sends each owner its part; each owner sends the sum back to everyone. Two steps and the fewest bytes, "
+      "with many "
       "messages: made for shared memory.",
       "Up a binary tree to the root and down again, in segments so that levels overlap.",
       "Two trees that share the work, so that every rank is a leaf in one and inner in the other: each carries half.",
-      "Reduce within each host, all-reduce each slice across hosts, gather within each host: the slow links between hosts "
+      "Reduce within each host, all-reduce each slice across hosts, gather within each host: the slow links between "
+      "hosts "
       "carry each byte once.",
       "Every pair of ranks exchanges its own block, once."};
   return stories[static_cast<std::size_t>(algorithm)];
@@ -89,7 +94,8 @@ std::string algorithms_page() {
   std::string page = introduction;
   std::string_view collective;
   for (const CatalogueEntry& entry : catalogue()) {
-    if (name_of(entry.collective) != collective) page += fmt::format("\n## {}\n", collective = name_of(entry.collective));
+    if (name_of(entry.collective) != collective)
+      page += fmt::format("\n## {}\n", collective = name_of(entry.collective));
     page += section_of(entry);
   }
   return page;

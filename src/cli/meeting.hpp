@@ -14,9 +14,9 @@ class StoreServer;
 namespace gradsync::cli {
 
 struct Meeting {
-  std::string host;         // name or address that every host can reach
-  std::uint16_t port = 0;   // 0: any free one, for a meeting of one host
-  std::string job;          // workers of other jobs are turned away
+  std::string host;        // name or address that every host can reach
+  std::uint16_t port = 0;  // 0: any free one, for a meeting of one host
+  std::string job;         // workers of other jobs are turned away
   bool held_here = true;
 };
 

@@ -52,8 +52,7 @@ void OutputQueue::add(int descriptor, std::string text) {
   if (!segments_.empty() && segments_.back().descriptor == descriptor &&
       segments_.back().text.size() + text.size() <= segment_bytes)
     segments_.back().text += text;
-  else
-    segments_.push_back({descriptor, std::move(text)});
+  else segments_.push_back({descriptor, std::move(text)});
 }
 
 bool OutputQueue::write_some(Segment& segment) {

@@ -9,8 +9,8 @@
 
 namespace gradsync::cli {
 
-inline constexpr std::size_t line_bytes_max = 64u << 10;     // a longer line is cut into several
-inline constexpr std::size_t output_bytes_max = 4u << 20;    // waiting for a slow reader before the workers must wait too
+inline constexpr std::size_t line_bytes_max = 64u << 10;   // a longer line is cut into several
+inline constexpr std::size_t output_bytes_max = 4u << 20;  // waiting for a slow reader before the workers must wait too
 
 // Cuts the bytes of one stream into lines. Holds at most `line_bytes_max` bytes of an unfinished line.
 class LineBuffer {

@@ -1,8 +1,8 @@
 // Programs that a test starts, reads from, and surely ends.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>

@@ -77,12 +77,21 @@ void work(std::deque<Job>& jobs, std::atomic<std::size_t>& next) {
 
 void print_json(const Job& job) {
   const ProofCounts& c = job.row.counts;
-  nlohmann::ordered_json object{{"collective", name_of(job.row.collective)}, {"algorithm", name_of(job.row.algorithm)},
-                                {"ranks", job.world}, {"variants", job.row.variants}, {"proven", job.row.ok},
-                                {"steps", c.steps}, {"messages", c.messages}, {"messages_max", c.messages_max},
-                                {"sent", c.sent}, {"sent_max", c.sent_max}, {"reduced", c.reduced},
-                                {"reduced_max", c.reduced_max}, {"staging_max", job.row.staging_max},
-                                {"window_min", job.row.window_min}, {"seconds", job.seconds}};
+  nlohmann::ordered_json object{{"collective", name_of(job.row.collective)},
+                                {"algorithm", name_of(job.row.algorithm)},
+                                {"ranks", job.world},
+                                {"variants", job.row.variants},
+                                {"proven", job.row.ok},
+                                {"steps", c.steps},
+                                {"messages", c.messages},
+                                {"messages_max", c.messages_max},
+                                {"sent", c.sent},
+                                {"sent_max", c.sent_max},
+                                {"reduced", c.reduced},
+                                {"reduced_max", c.reduced_max},
+                                {"staging_max", job.row.staging_max},
+                                {"window_min", job.row.window_min},
+                                {"seconds", job.seconds}};
   if (!job.row.ok) object["error"] = job.row.message;
   fmt::print("{}\n", object.dump());
 }
@@ -106,14 +115,16 @@ struct Summary {
 };
 
 void print_heading() {
-  fmt::print("{:<15} {:<19} {:>9} {:>7} {:>6} {:>9} {:>9} {:>11} {:>10} {:>6} {:>7}\n", "collective", "algorithm", "proven",
-             "ranks", "steps", "msgs/rank", "sent/rank", "reduce/rank", "staging", "window", "seconds");
+  fmt::print("{:<15} {:<19} {:>9} {:>7} {:>6} {:>9} {:>9} {:>11} {:>10} {:>6} {:>7}\n", "collective", "algorithm",
+             "proven", "ranks", "steps", "msgs/rank", "sent/rank", "reduce/rank", "staging", "window", "seconds");
 }
 
 void print_summary(const Summary& s) {
   const ProofRow& row = s.largest->row;
   const double whole = elements_a_rank * s.largest->world;
-  const auto share = [&](std::uint64_t elements) { return fmt::format("{:.3f} S", static_cast<double>(elements) / whole); };
+  const auto share = [&](std::uint64_t elements) {
+    return fmt::format("{:.3f} S", static_cast<double>(elements) / whole);
+  };
   fmt::print("{:<15} {:<19} {:>9} {:>7} {:>6} {:>9} {:>9} {:>11} {:>10} {:>6} {:>7.2f}\n", name_of(row.collective),
              name_of(row.algorithm), fmt::format("{}/{}", s.proven, s.worlds), s.largest->world, row.counts.steps,
              row.counts.messages_max, share(row.counts.sent_max), share(row.counts.reduced_max), share(row.staging_max),
@@ -139,8 +150,9 @@ bool report(std::deque<Job>& jobs, bool json) {
     std::fflush(stdout);
   }
   if (!json)
-    fmt::print("\n{} of {} proven in {:.1f} s of computing. Counts are those of the largest world; S is the whole message.\n",
-               proven, jobs.size(), seconds);
+    fmt::print(
+        "\n{} of {} proven in {:.1f} s of computing. Counts are those of the largest world; S is the whole message.\n",
+        proven, jobs.size(), seconds);
   return proven == jobs.size();
 }
 

@@ -41,14 +41,16 @@ Result<Share> share_of_hosts(const RunArguments& arguments) {
   if (!hosts) return hosts.status();
   const std::uint64_t size = slots_in_all(*hosts);
   if (size > limits::ranks_max)
-    return failure(ErrorCode::invalid_argument, "{}: {} slots in all, at most {}", arguments.host_file, size, limits::ranks_max);
+    return failure(ErrorCode::invalid_argument, "{}: {} slots in all, at most {}", arguments.host_file, size,
+                   limits::ranks_max);
   if (arguments.workers >= 0 && static_cast<std::uint64_t>(arguments.workers) != size)
     return failure(ErrorCode::invalid_argument, "-n is {}, but the hosts of {} have {} slots in all", arguments.workers,
                    arguments.host_file, size);
   if (arguments.port < 1 || arguments.port > 65535)
     return failure(ErrorCode::invalid_argument, "--port is {}, expected 1 to 65535", arguments.port);
   if (arguments.host_index >= static_cast<std::int64_t>(hosts->size()) || arguments.host_index < -1)
-    return failure(ErrorCode::invalid_argument, "--host-index is {}, expected 0 to {}", arguments.host_index, hosts->size() - 1);
+    return failure(ErrorCode::invalid_argument, "--host-index is {}, expected 0 to {}", arguments.host_index,
+                   hosts->size() - 1);
   std::size_t here = static_cast<std::size_t>(arguments.host_index);
   if (arguments.host_index < 0) {
     auto found = find_this_host(*hosts);
@@ -59,7 +61,8 @@ Result<Share> share_of_hosts(const RunArguments& arguments) {
   share.size = static_cast<std::uint32_t>(size);
   share.workers = (*hosts)[here].slots;
   for (std::size_t i = 0; i < here; ++i) share.first_rank += (*hosts)[i].slots;
-  share.meeting = {(*hosts)[0].host, static_cast<std::uint16_t>(arguments.port), job_name(*hosts, arguments.command), here == 0};
+  share.meeting = {(*hosts)[0].host, static_cast<std::uint16_t>(arguments.port), job_name(*hosts, arguments.command),
+                   here == 0};
   return share;
 }
 
@@ -78,16 +81,19 @@ Status check_command(const std::vector<std::string>& command) {
   if (command.empty())
     return failure(ErrorCode::invalid_argument, "which program? as in: gradsync run -n 4 -- ./program its arguments");
   if (command[0].starts_with('-'))
-    return failure(ErrorCode::invalid_argument, "unknown option '{}'; gradsync run --help lists what is known", command[0]);
+    return failure(ErrorCode::invalid_argument, "unknown option '{}'; gradsync run --help lists what is known",
+                   command[0]);
   return {};
 }
 
 // What every worker would otherwise report by itself: unknown names and values in the options.
 Status check_environment(const std::vector<std::string>& assignments) {
-  Environment variables{{"GRADSYNC_RANK", "0"}, {"GRADSYNC_SIZE", "1"}, {"GRADSYNC_RENDEZVOUS", "tcp://127.0.0.1:1/job"}};
+  Environment variables{
+      {"GRADSYNC_RANK", "0"}, {"GRADSYNC_SIZE", "1"}, {"GRADSYNC_RENDEZVOUS", "tcp://127.0.0.1:1/job"}};
   for (const std::string& held : assignments) {
     const std::size_t end = held.find('=');
-    if (held.starts_with("GRADSYNC_") && end != std::string::npos) variables[held.substr(0, end)] = held.substr(end + 1);
+    if (held.starts_with("GRADSYNC_") && end != std::string::npos)
+      variables[held.substr(0, end)] = held.substr(end + 1);
   }
   std::vector<std::string> warnings;  // the workers print them
   return options_from(variables, warnings).status();
@@ -98,7 +104,8 @@ Status check_transport(const std::string& name) {
   if (name.empty()) return {};
   auto transport = read_transport(name);
   if (transport.ok() && *transport == TransportKind::loopback)
-    return failure(ErrorCode::invalid_argument, "transport loopback is for threads of one process; processes use auto, shm or tcp");
+    return failure(ErrorCode::invalid_argument,
+                   "transport loopback is for threads of one process; processes use auto, shm or tcp");
   return transport.status();
 }
 
@@ -117,8 +124,9 @@ int run_command(const RunArguments& arguments) {
   Status status = check_command(arguments.command);
   if (!status.ok()) return complain("run", status, exit_usage);
   if (arguments.timeout_s < 0)
-    return complain("run", failure(ErrorCode::invalid_argument, "--timeout is {}, expected seconds above 0", arguments.timeout_s),
-                    exit_usage);
+    return complain(
+        "run", failure(ErrorCode::invalid_argument, "--timeout is {}, expected seconds above 0", arguments.timeout_s),
+        exit_usage);
   auto share = arguments.host_file.empty() ? share_of_one_host(arguments) : share_of_hosts(arguments);
   if (!share) return complain("run", share.status(), exit_usage);
   auto environment = worker_environment(current_environment(), arguments.settings);

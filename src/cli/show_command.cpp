@@ -25,13 +25,17 @@ Result<Recipe> read_recipe(const ShowArguments& arguments) {
   if (find_in_catalogue(*collective, *algorithm) == nullptr)
     return failure(ErrorCode::invalid_argument, "{} has no algorithm '{}'; known: {}", arguments.collective,
                    arguments.algorithm, known_algorithms_of(*collective));
-  for (const Status& status :
-       {in_range("-n", arguments.ranks, 1, limits::ranks_max), in_range("--rank", arguments.rank, -1, arguments.ranks - 1),
-        in_range("--root", arguments.root, 0, arguments.ranks - 1),
-        in_range("--segments", arguments.segments, 1, limits::segments_max)})
+  for (const Status& status : {in_range("-n", arguments.ranks, 1, limits::ranks_max),
+                               in_range("--rank", arguments.rank, -1, arguments.ranks - 1),
+                               in_range("--root", arguments.root, 0, arguments.ranks - 1),
+                               in_range("--segments", arguments.segments, 1, limits::segments_max)})
     if (!status.ok()) return status;
-  Recipe recipe{*collective, *algorithm, static_cast<std::uint32_t>(arguments.ranks),
-                static_cast<std::uint32_t>(arguments.root), static_cast<std::uint32_t>(arguments.segments), {}};
+  Recipe recipe{*collective,
+                *algorithm,
+                static_cast<std::uint32_t>(arguments.ranks),
+                static_cast<std::uint32_t>(arguments.root),
+                static_cast<std::uint32_t>(arguments.segments),
+                {}};
   if (!arguments.hosts.empty()) {
     auto hosts = read_hosts(arguments.hosts);
     if (!hosts) return hosts.status();
@@ -63,9 +67,10 @@ int show_command(const ShowArguments& arguments) {
   auto drawing = draw(*recipe);
   if (!drawing) return complain("show", drawing.status(), exit_usage);
   if (!arguments.svg.empty()) return write_file(arguments.svg, svg_of(*drawing));
-  fmt::print("{}\n\n{}\n3+0-1 in the column of rank 2: rank 2 sends chunks 0 to 1 to rank 3, which combines them with its own;"
-             " = instead of +: takes them as they are\n",
-             title_of(*drawing), table_of(*drawing));
+  fmt::print(
+      "{}\n\n{}\n3+0-1 in the column of rank 2: rank 2 sends chunks 0 to 1 to rank 3, which combines them with its own;"
+      " = instead of +: takes them as they are\n",
+      title_of(*drawing), table_of(*drawing));
   return 0;
 }
 

@@ -115,8 +115,8 @@ Result<std::string> find_program(const std::string& name, const std::string& pat
     at = end + 1;
   }
   if (!found_but_unusable.ok()) return found_but_unusable;
-  return failure(ErrorCode::out_of_range, "cannot run '{}': not found along PATH ({}); for a file of this folder write ./{}",
-                 name, path, name);
+  return failure(ErrorCode::out_of_range,
+                 "cannot run '{}': not found along PATH ({}); for a file of this folder write ./{}", name, path, name);
 }
 
 Result<Worker> spawn(const Program& program) {
@@ -124,9 +124,9 @@ Result<Worker> spawn(const Program& program) {
   Pipe out, err, report;
   const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null || !open_pipe(out) || !open_pipe(err) || !open_pipe(report)) return cannot_start(errno);
-  const Prepared prepared{program.file.c_str(), arguments.data(),   environment.data(), null.get(),
-                          out.write.get(),      err.write.get(),    report.write.get(), ::getpid(),
-                          program.descriptors_soft};
+  const Prepared prepared{program.file.c_str(), arguments.data(), environment.data(),
+                          null.get(),           out.write.get(),  err.write.get(),
+                          report.write.get(),   ::getpid(),       program.descriptors_soft};
   const pid_t pid = ::fork();
   if (pid < 0) return cannot_start(errno);
   if (pid == 0) become_program(prepared);

@@ -21,8 +21,8 @@ Result<std::string> find_program(const std::string& name, const std::string& pat
 
 struct Worker {
   pid_t pid = -1;
-  Descriptor process;  // pidfd: readable when it has ended
-  Descriptor out, err; // read ends, non-blocking
+  Descriptor process;   // pidfd: readable when it has ended
+  Descriptor out, err;  // read ends, non-blocking
 };
 
 struct Program {

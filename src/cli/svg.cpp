@@ -73,7 +73,8 @@ std::string lanes_of(const Drawing& drawing, const Page& page) {
     svg += fmt::format(R"(<line x1="{0:.1f}" y1="{1}" x2="{0:.1f}" y2="{2:.1f}" stroke="{3}" stroke-width="1.2"/>)"
                        "\n",
                        page.x(r), top - 6, page.height() - bottom + 6, faint);
-    svg += text_at({page.x(r), top - 14}, fmt::format("rank {}", r), ink, R"( text-anchor="middle" font-weight="bold")");
+    svg +=
+        text_at({page.x(r), top - 14}, fmt::format("rank {}", r), ink, R"( text-anchor="middle" font-weight="bold")");
   }
   for (std::uint64_t round = 1; round <= drawing.rounds; ++round) {
     const double y = page.y(round);
@@ -122,7 +123,8 @@ std::string local_of(const Drawing& drawing, const Page& page) {
   for (const LocalStep& step : drawing.local) {
     auto& [combines, words] = marks[{step.rank, step.round}];
     combines = combines || step.mode == Mode::combine;
-    words += fmt::format("{}{} {}", words.empty() ? "" : ", ", step.mode == Mode::combine ? "reduce" : "copy", step.chunks);
+    words +=
+        fmt::format("{}{} {}", words.empty() ? "" : ", ", step.mode == Mode::combine ? "reduce" : "copy", step.chunks);
   }
   std::string svg;
   for (const auto& [where, mark] : marks)
@@ -136,9 +138,10 @@ std::string local_of(const Drawing& drawing, const Page& page) {
 std::string legend() {
   std::string svg;
   const auto entry = [&](double x, std::string_view colour, std::string_view head, std::string_view words) {
-    svg += fmt::format(R"svg(<line x1="{}" y1="52" x2="{}" y2="52" stroke="{}" stroke-width="1.6" marker-end="url(#{})"/>)svg"
-                       "\n",
-                       x, x + 26, colour, head);
+    svg += fmt::format(
+        R"svg(<line x1="{}" y1="52" x2="{}" y2="52" stroke="{}" stroke-width="1.6" marker-end="url(#{})"/>)svg"
+        "\n",
+        x, x + 26, colour, head);
     svg += text_at({x + 34, 56}, words, ink);
   };
   entry(20, combine_colour, "combine", "received and combined");
@@ -169,7 +172,8 @@ std::string svg_of(const Drawing& drawing) {
   svg += R"(<rect width="100%" height="100%" fill="white"/>)"
          "\n";
   svg += text_at({20, 28}, title_of(drawing), ink, R"( font-size="16" font-weight="bold")");
-  svg += legend() + hosts_of(drawing, page) + lanes_of(drawing, page) + arrows_of(drawing, page) + local_of(drawing, page);
+  svg +=
+      legend() + hosts_of(drawing, page) + lanes_of(drawing, page) + arrows_of(drawing, page) + local_of(drawing, page);
   return svg + "</svg>\n";
 }
 

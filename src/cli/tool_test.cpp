@@ -93,7 +93,8 @@ TEST(Tool, LetsWorkersTidyUpAfterTheFirstSignal) {
 }
 
 TEST(Tool, KillsAtOnceOnTheSecondSignal) {
-  TestProgram run(tool({"run", "-n", "2", "--", "sh", "-c", "trap 'echo heard' INT; echo ready; while :; do sleep 0.05; done"}));
+  TestProgram run(
+      tool({"run", "-n", "2", "--", "sh", "-c", "trap 'echo heard' INT; echo ready; while :; do sleep 0.05; done"}));
   ASSERT_TRUE(run.read_until([&] { return numbers_after(run.out(), "ready").size() == 2; }));
   ::kill(run.pid(), SIGINT);
   ASSERT_TRUE(run.read_until([&] { return run.out().find("heard") != std::string::npos; }));
@@ -180,7 +181,7 @@ TEST(Tool, ProvesAFewWorldsAndPrintsThem) {
     const auto object = nlohmann::json::parse(line);
     EXPECT_TRUE(object.at("proven")) << line;
     if (object.at("collective") == "all_reduce" && object.at("ranks") == 5) {
-      EXPECT_EQ(object.at("steps"), 6);      // the golden counters of this world
+      EXPECT_EQ(object.at("steps"), 6);  // the golden counters of this world
       EXPECT_EQ(object.at("sent"), 320);
       EXPECT_EQ(object.at("reduced"), 160);
     }
@@ -189,7 +190,8 @@ TEST(Tool, ProvesAFewWorldsAndPrintsThem) {
 }
 
 TEST(Tool, BenchChecksEveryResultAndPrintsTheAgreedKeys) {
-  const Said said = say({"bench", "all_reduce", "-n", "3", "--bytes", "0,4,10K", "--iterations", "3", "--algorithm", "all", "--json"});
+  const Said said = say(
+      {"bench", "all_reduce", "-n", "3", "--bytes", "0,4,10K", "--iterations", "3", "--algorithm", "all", "--json"});
   EXPECT_EQ(said.code, 0) << said.err;
   std::istringstream lines(said.out);
   std::size_t rows = 0;
@@ -198,7 +200,8 @@ TEST(Tool, BenchChecksEveryResultAndPrintsTheAgreedKeys) {
     std::string keys;
     for (const auto& [key, value] : object.items()) keys += key + " ";
     EXPECT_EQ(keys,
-              "collective algorithm transport ranks bytes dtype op iterations us_p10 us_p50 us_p90 us_p99 algbw_GBps busbw_GBps "
+              "collective algorithm transport ranks bytes dtype op iterations us_p10 us_p50 us_p90 us_p99 algbw_GBps "
+              "busbw_GBps "
               "cpu_s_per_GB correct ");
     EXPECT_TRUE(object.at("correct")) << line;
   }
@@ -206,8 +209,8 @@ TEST(Tool, BenchChecksEveryResultAndPrintsTheAgreedKeys) {
 }
 
 TEST(Tool, BenchTakesPartWhenItIsAWorkerAlready) {
-  const Said said = say({"run", "-n", "2", "--no-prefix", "--", GRADSYNC_TOOL, "bench", "all_gather", "--bytes", "64", "--iterations",
-                         "2", "--json"});
+  const Said said = say({"run", "-n", "2", "--no-prefix", "--", GRADSYNC_TOOL, "bench", "all_gather", "--bytes", "64",
+                         "--iterations", "2", "--json"});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_EQ(nlohmann::json::parse(said.out).at("ranks"), 2);
 }

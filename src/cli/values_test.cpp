@@ -26,7 +26,8 @@ TEST(Arguments, ReadSizesWithBinarySuffixes) {
 
 TEST(Arguments, ReadWorldSizes) {
   EXPECT_THAT(*read_worlds("1-3,8"), ElementsAre(1, 2, 3, 8));
-  for (const char* bad : {"", "0", "3-1", "1-", "-3", "1-2-3", "x", "1048577", "1-100000"}) EXPECT_FALSE(read_worlds(bad).ok()) << bad;
+  for (const char* bad : {"", "0", "3-1", "1-", "-3", "1-2-3", "x", "1048577", "1-100000"})
+    EXPECT_FALSE(read_worlds(bad).ok()) << bad;
 }
 
 TEST(Arguments, ReadRanksOfHosts) {
@@ -35,7 +36,8 @@ TEST(Arguments, ReadRanksOfHosts) {
 }
 
 TEST(HostFile, TakesEveryForm) {
-  const auto hosts = parse_host_file("# all\nnode-a slots=4\n\n10.0.0.2:2 # two\n[fe80::2]:3\n\tnode-d\r\n2001:db8::1\n", "hosts");
+  const auto hosts =
+      parse_host_file("# all\nnode-a slots=4\n\n10.0.0.2:2 # two\n[fe80::2]:3\n\tnode-d\r\n2001:db8::1\n", "hosts");
   ASSERT_TRUE(hosts.ok()) << hosts.status().message;
   std::vector<std::string> text;
   for (const HostLine& host : *hosts) text.push_back(fmt::format("{} {} {}", host.line, host.host, host.slots));
@@ -49,7 +51,8 @@ TEST(HostFile, SaysWhereItIsWrong) {
   EXPECT_THAT(message("a\nb slots=0\n"), HasSubstr("hosts:2:9: expected a number of slots"));
   EXPECT_THAT(message("a slots=4 more"), HasSubstr("hosts:1:11: expected the end of the line, found 'more'"));
   EXPECT_THAT(message("a cores=4"), HasSubstr("hosts:1:3: expected 'slots=NUMBER', found 'cores=4'"));
-  EXPECT_THAT(message("a:"), HasSubstr("hosts:1:3: expected a number of slots from 1 to 4096, found the end of the line"));
+  EXPECT_THAT(message("a:"),
+              HasSubstr("hosts:1:3: expected a number of slots from 1 to 4096, found the end of the line"));
   EXPECT_THAT(message(":4"), HasSubstr("hosts:1:1: expected a host, found ':4'"));
   EXPECT_THAT(message("[::1"), HasSubstr("hosts:1:5: expected ']'"));
   EXPECT_THAT(message("# nothing\n"), HasSubstr("hosts: names no host"));
@@ -57,15 +60,17 @@ TEST(HostFile, SaysWhereItIsWrong) {
 
 TEST(HostFile, FindsThisHostByItsAddress) {
   EXPECT_EQ(*find_this_host({{"192.0.2.1", 1, 1}, {"127.0.0.1", 1, 2}}), 1u);  // the first is for documentation only
-  EXPECT_THAT(find_this_host({{"192.0.2.1", 1, 1}}).status().message, HasSubstr("192.0.2.1 is 192.0.2.1; say which with --host-index"));
+  EXPECT_THAT(find_this_host({{"192.0.2.1", 1, 1}}).status().message,
+              HasSubstr("192.0.2.1 is 192.0.2.1; say which with --host-index"));
   EXPECT_THAT(find_this_host({{"127.0.0.1", 1, 1}, {"127.0.0.2", 1, 2}}).status().message,
               HasSubstr("lines 1 ('127.0.0.1') and 2 ('127.0.0.2') of the host file are both this host"));
 }
 
 TEST(Environment, ReplacesOptionsOfTheSameName) {
-  const auto environment = worker_environment({"HOME=/", "RANK=3", "SLURM_PROCID=1", "GRADSYNC_OPTIONS=lanes=2,timeout=30"},
-                                              {"shm", "eth0", {"timeout=5"}});
-  EXPECT_THAT(*environment, ElementsAre("HOME=/", "GRADSYNC_OPTIONS=lanes=2,timeout=5,transport=shm", "GRADSYNC_INTERFACE=eth0"));
+  const auto environment = worker_environment(
+      {"HOME=/", "RANK=3", "SLURM_PROCID=1", "GRADSYNC_OPTIONS=lanes=2,timeout=30"}, {"shm", "eth0", {"timeout=5"}});
+  EXPECT_THAT(*environment,
+              ElementsAre("HOME=/", "GRADSYNC_OPTIONS=lanes=2,timeout=5,transport=shm", "GRADSYNC_INTERFACE=eth0"));
   EXPECT_FALSE(worker_environment({}, {"", "", {"a=1,b=2"}}).ok());
 }
 

@@ -15,8 +15,8 @@ namespace gradsync {
 namespace {
 
 enum : std::uint64_t { kTcp = 1, kLocal = 2, kWake = 3, kWatch = 4 };
-constexpr int kTickMilliseconds = 10'000;        // parked streams expire with this grain; idle costs nothing
-constexpr int kNoDescriptorMilliseconds = 20;    // pause before accepting again when none was free
+constexpr int kTickMilliseconds = 10'000;      // parked streams expire with this grain; idle costs nothing
+constexpr int kNoDescriptorMilliseconds = 20;  // pause before accepting again when none was free
 constexpr int kEventsMax = 64;
 
 }  // namespace

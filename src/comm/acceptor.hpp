@@ -65,7 +65,7 @@ class Endpoint::Acceptor {
 
   Pendings pending_;  // oldest first, so also earliest deadline first
   std::unordered_map<std::uint64_t, Pendings::iterator> by_id_;
-  std::uint64_t next_id_ = 16;  // below: the fixed descriptors
+  std::uint64_t next_id_ = 16;     // below: the fixed descriptors
   bool accepting_paused_ = false;  // no descriptor was free
 
   std::mutex watch_mutex_;

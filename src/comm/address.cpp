@@ -155,7 +155,8 @@ Result<Address> source_for(const Address& target) {
   if (!socket) return failure(ErrorCode::unavailable, "{}", errno_text(errno));
   const SocketAddress to = to_socket_address(target.with_port(target.port ? target.port : 9));
   if (::connect(socket.get(), to.get(), to.length) != 0)
-    return failure(ErrorCode::unavailable, "no address of this host reaches {}: {}", host_text(target), errno_text(errno));
+    return failure(ErrorCode::unavailable, "no address of this host reaches {}: {}", host_text(target),
+                   errno_text(errno));
   SocketAddress from;
   from.length = sizeof from.storage;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length) != 0)

@@ -51,7 +51,8 @@ void check_view(const Asked& asked, const char* which, const void* data, std::si
     refuse(asked, "{} has element type number {}, known are {}", which, static_cast<int>(dtype), known_dtypes());
   if (count > 0 && data == nullptr) refuse(asked, "{} is null but holds {} elements", which, count);
   if (count > limits::message_bytes_max / size_of(dtype))
-    refuse(asked, "{} of {} {} is beyond the limit of {} bytes", which, count, name_of(dtype), limits::message_bytes_max);
+    refuse(asked, "{} of {} {} is beyond the limit of {} bytes", which, count, name_of(dtype),
+           limits::message_bytes_max);
 }
 
 void check_types(const Asked& asked, Roles roles) {
@@ -84,7 +85,8 @@ std::uint64_t equal_block(const Caller& caller, const Asked& asked) {
     case Collective::scatter: return asked.output.count;
     case Collective::all_to_all:
       if (asked.input.count % caller.size != 0)
-        refuse(asked, "the input holds {} elements, which {} ranks cannot share equally", asked.input.count, caller.size);
+        refuse(asked, "the input holds {} elements, which {} ranks cannot share equally", asked.input.count,
+               caller.size);
       return asked.input.count / caller.size;
     default: return asked.input.count;
   }
@@ -142,7 +144,8 @@ void check_exchange(const Caller& caller, const Asked& asked) {
 void check_overlap(const Asked& asked, const Request& request, Roles roles) {
   if (!roles.input || !roles.output || asked.input.count == 0 || asked.output.count == 0) return;
   const std::uint64_t element = size_of(asked.input.dtype);
-  const auto in = reinterpret_cast<std::uintptr_t>(asked.input.data), out = reinterpret_cast<std::uintptr_t>(asked.output.data);
+  const auto in = reinterpret_cast<std::uintptr_t>(asked.input.data),
+             out = reinterpret_cast<std::uintptr_t>(asked.output.data);
   const std::uint64_t in_bytes = asked.input.count * element, out_bytes = asked.output.count * element;
   if (in + in_bytes <= out || out + out_bytes <= in) return;
   const Shape& shape = request.schedule->shape;
@@ -155,7 +158,8 @@ void check_overlap(const Asked& asked, const Request& request, Roles roles) {
 
 // An exchange in place reads blocks that it overwrites: it works on a copy of the input.
 void detach_in_place_exchange(const Asked& asked, Request& request) {
-  if (asked.collective != Collective::all_to_all || asked.input.data != asked.output.data || asked.input.count == 0) return;
+  if (asked.collective != Collective::all_to_all || asked.input.data != asked.output.data || asked.input.count == 0)
+    return;
   const std::size_t bytes = asked.input.count * size_of(asked.input.dtype);
   const auto* data = static_cast<const std::byte*>(asked.input.data);
   auto copy = std::make_shared<std::vector<std::byte>>(data, data + bytes);
@@ -220,8 +224,14 @@ Request make_request(const Caller& caller, const Asked& asked) {
   const Sizes sizes = set_layouts(caller, asked, roles, dtype, request, plan);
   const Recipe& recipe = request.schedule->recipe;
   request.channel = pair ? Channel::point_to_point : Channel::collective;
-  request.call = {asked.collective, dtype, reduces(asked.collective) ? asked.op : ReduceOp::sum, recipe.algorithm,
-                  rooted ? root : 0, recipe.segments, sizes.count, sizes.hash};
+  request.call = {asked.collective,
+                  dtype,
+                  reduces(asked.collective) ? asked.op : ReduceOp::sum,
+                  recipe.algorithm,
+                  rooted ? root : 0,
+                  recipe.segments,
+                  sizes.count,
+                  sizes.hash};
   request.input = roles.input ? asked.input.data : nullptr;
   request.output = roles.output ? asked.output.data : nullptr;
   request.contributions = caller.size;

@@ -43,7 +43,10 @@ struct Communicator::Impl {
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   Work start(const Asked& asked, bool in_background);
-  void run(const Asked& asked) { throw_if_failed(gradsync::finish(state_of(asked, false))); leave_to_background(); }
+  void run(const Asked& asked) {
+    throw_if_failed(gradsync::finish(state_of(asked, false)));
+    leave_to_background();
+  }
   Work::State state_of(const Asked& asked, bool in_background);
   void leave_to_background() {
     if (group->served()) site->progress().poke();
@@ -53,7 +56,8 @@ struct Communicator::Impl {
 namespace {
 
 std::unique_ptr<Communicator::Impl> join_group(std::shared_ptr<Site> site, std::vector<std::uint32_t> members,
-                                               std::uint32_t me, std::uint64_t epoch, std::chrono::nanoseconds timeout) {
+                                               std::uint32_t me, std::uint64_t epoch,
+                                               std::chrono::nanoseconds timeout) {
   auto impl = std::make_unique<Communicator::Impl>();
   std::vector<std::uint32_t> seen;
   for (std::uint32_t member : members) {
@@ -62,7 +66,8 @@ std::unique_ptr<Communicator::Impl> join_group(std::shared_ptr<Site> site, std::
     impl->hosts.push_back(static_cast<std::uint32_t>(at - seen.begin()));
     if (at == seen.end()) seen.push_back(host);
   }
-  const auto neighbours = static_cast<std::uint32_t>(std::count(impl->hosts.begin(), impl->hosts.end(), impl->hosts[me]));
+  const auto neighbours =
+      static_cast<std::uint32_t>(std::count(impl->hosts.begin(), impl->hosts.end(), impl->hosts[me]));
   impl->cores = cores();
   Result<Site::Line> line = site->open(epoch, members, me);
   throw_if_failed(line.status());
@@ -112,17 +117,20 @@ Communicator Communicator::create(const Options& options) {
   }
   Result<Processes> joined = join_processes(options);
   throw_if_failed(joined.status());
-  return Communicator(join_group(std::move(joined->site), everyone(joined->size), joined->rank, joined->epoch, timeout));
+  return Communicator(
+      join_group(std::move(joined->site), everyone(joined->size), joined->rank, joined->epoch, timeout));
 }
 
 std::vector<Communicator> Communicator::threads(std::uint32_t size, const Options& options) {
   if (size == 0 || size > limits::ranks_max)
-    throw Error(failure(ErrorCode::invalid_argument, "a world of {} threads; expected 1 to {}", size, limits::ranks_max));
+    throw Error(
+        failure(ErrorCode::invalid_argument, "a world of {} threads; expected 1 to {}", size, limits::ranks_max));
   const auto timeout = or_default(options.timeout, limits::timeout_default);
   auto world = make_thread_world(size, limits::ring_bytes_default);
   std::vector<Communicator> ranks;
   for (std::uint32_t rank = 0; rank < size; ++rank)
-    ranks.push_back(Communicator(join_group(make_thread_site(world, rank), everyone(size), rank, kThreadsEpoch, timeout)));
+    ranks.push_back(
+        Communicator(join_group(make_thread_site(world, rank), everyone(size), rank, kThreadsEpoch, timeout)));
   return ranks;
 }
 
@@ -165,7 +173,8 @@ Memory Communicator::allocate(std::size_t bytes) {
 
 void Communicator::abort(const std::string& why) {
   Impl& impl = alive(impl_);
-  impl.group->abort(peer_failure(ErrorCode::aborted, static_cast<int>(impl.rank), "aborted by rank {}: {}", impl.rank, why));
+  impl.group->abort(
+      peer_failure(ErrorCode::aborted, static_cast<int>(impl.rank), "aborted by rank {}: {}", impl.rank, why));
 }
 
 void Communicator::destroy() {
@@ -235,7 +244,8 @@ Asked all_reduce_of(ConstView in, View out, ReduceOp op, const CallOptions& o) {
   return {.collective = Collective::all_reduce, .input = in, .output = out, .op = op, .options = o};
 }
 Asked reduce_scatter_of(ConstView in, View out, Counts counts, ReduceOp op, const CallOptions& o) {
-  return {.collective = Collective::reduce_scatter, .input = in, .output = out, .op = op, .counts = counts, .options = o};
+  return {
+      .collective = Collective::reduce_scatter, .input = in, .output = out, .op = op, .counts = counts, .options = o};
 }
 Asked all_gather_of(ConstView in, View out, Counts counts, const CallOptions& o) {
   return {.collective = Collective::all_gather, .input = in, .output = out, .counts = counts, .options = o};
@@ -250,7 +260,11 @@ Asked rooted_of(Collective collective, ConstView in, View out, Counts counts, in
   return {.collective = collective, .input = in, .output = out, .root = root, .counts = counts, .options = o};
 }
 Asked all_to_all_of(ConstView in, View out, Counts sent, Counts received, const CallOptions& o) {
-  return {.collective = Collective::all_to_all, .input = in, .output = out, .counts = sent, .recv_counts = received,
+  return {.collective = Collective::all_to_all,
+          .input = in,
+          .output = out,
+          .counts = sent,
+          .recv_counts = received,
           .options = o};
 }
 Asked pair_of(Collective collective, ConstView in, View out, int peer, const CallOptions& o) {
@@ -259,7 +273,9 @@ Asked pair_of(Collective collective, ConstView in, View out, int peer, const Cal
 
 }  // namespace
 
-void Communicator::all_reduce(View io, ReduceOp op, const CallOptions& o) { alive(impl_).run(all_reduce_of(io, io, op, o)); }
+void Communicator::all_reduce(View io, ReduceOp op, const CallOptions& o) {
+  alive(impl_).run(all_reduce_of(io, io, op, o));
+}
 void Communicator::all_reduce(ConstView in, View out, ReduceOp op, const CallOptions& o) {
   alive(impl_).run(all_reduce_of(in, out, op, o));
 }
@@ -277,7 +293,9 @@ Work Communicator::reduce_scatter_async(ConstView in, View out, Counts counts, R
   return alive(impl_).start(reduce_scatter_of(in, out, counts, op, o), true);
 }
 
-void Communicator::all_gather(ConstView in, View out, const CallOptions& o) { alive(impl_).run(all_gather_of(in, out, {}, o)); }
+void Communicator::all_gather(ConstView in, View out, const CallOptions& o) {
+  alive(impl_).run(all_gather_of(in, out, {}, o));
+}
 void Communicator::all_gather(ConstView in, View out, Counts counts, const CallOptions& o) {
   alive(impl_).run(all_gather_of(in, out, counts, o));
 }
@@ -321,7 +339,9 @@ Work Communicator::all_to_all_async(ConstView in, View out, Counts sent, Counts 
   return alive(impl_).start(all_to_all_of(in, out, sent, received, o), true);
 }
 
-void Communicator::barrier(const CallOptions& o) { alive(impl_).run({.collective = Collective::barrier, .options = o}); }
+void Communicator::barrier(const CallOptions& o) {
+  alive(impl_).run({.collective = Collective::barrier, .options = o});
+}
 Work Communicator::barrier_async(const CallOptions& o) {
   return alive(impl_).start({.collective = Collective::barrier, .options = o}, true);
 }

@@ -26,16 +26,16 @@ void in_threads(std::uint32_t size, const std::function<void(Communicator&)>& bo
     threads.emplace_back([&, r] {
       try {
         body(ranks[r]);
-      } catch (const std::exception& error) {
-        problems[r] = error.what();
-      }
+      } catch (const std::exception& error) { problems[r] = error.what(); }
     });
   for (std::thread& thread : threads) thread.join();
   for (std::uint32_t r = 0; r < size; ++r) EXPECT_EQ(problems[r], "") << "rank " << r << " of " << size;
 }
 
 // What rank r contributes at position i: small whole numbers, never 0, that differ between ranks and positions.
-std::int32_t value(int rank, std::size_t i) { return static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) + 1; }
+std::int32_t value(int rank, std::size_t i) {
+  return static_cast<std::int32_t>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101) + 1;
+}
 std::int32_t sum_at(int size, std::size_t i) {
   std::int32_t sum = 0;
   for (int r = 0; r < size; ++r) sum += value(r, i);
@@ -158,10 +158,13 @@ TEST(Communicator, UnevenBlocksAndExchanges) {
         comm.reduce_scatter(view(whole), view(mine), counts, ReduceOp::sum, {.algorithm = algorithm});
         for (std::size_t i = 0; i < mine.size(); ++i) EXPECT_EQ(mine[i], sum_at(comm.size(), first + i));
       }
-      std::vector<std::int32_t> out_blocks, in_blocks, received(std::accumulate(got.begin(), got.end(), std::size_t{0}));
+      std::vector<std::int32_t> out_blocks, in_blocks,
+          received(std::accumulate(got.begin(), got.end(), std::size_t{0}));
       for (std::size_t r = 0; r < ranks; ++r) {
-        for (std::size_t i = 0; i < sent[r]; ++i) out_blocks.push_back(static_cast<std::int32_t>(me * 1000003 + r * 1009 + i));
-        for (std::size_t i = 0; i < got[r]; ++i) in_blocks.push_back(static_cast<std::int32_t>(r * 1000003 + me * 1009 + i));
+        for (std::size_t i = 0; i < sent[r]; ++i)
+          out_blocks.push_back(static_cast<std::int32_t>(me * 1000003 + r * 1009 + i));
+        for (std::size_t i = 0; i < got[r]; ++i)
+          in_blocks.push_back(static_cast<std::int32_t>(r * 1000003 + me * 1009 + i));
       }
       comm.all_to_all(view(std::as_const(out_blocks)), view(received), sent, got);
       EXPECT_EQ(received, in_blocks);
@@ -280,9 +283,7 @@ TEST(Communicator, AbortReachesBlockedCallsHereAndThere) {
       try {
         ranks[static_cast<std::size_t>(r)].all_reduce(view(x), ReduceOp::sum, {.timeout = 60s});
         ADD_FAILURE();
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
-      }
+      } catch (const Error& error) { EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what(); }
     });
   ranks[1].abort("enough");
   ranks[1].abort("twice");
@@ -305,15 +306,20 @@ TEST(Communicator, BadArgumentsAreRefusedAndHarmNothing) {
         EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
       }
     };
-    refused([&] { comm.all_reduce(view(std::as_const(x)), view(y), ReduceOp::sum); }, "the output holds 9 elements, expected 10");
-    refused([&] { comm.all_reduce(view(std::as_const(x)), view(d), ReduceOp::sum); }, "the input is f32, the output is f64");
+    refused([&] { comm.all_reduce(view(std::as_const(x)), view(y), ReduceOp::sum); },
+            "the output holds 9 elements, expected 10");
+    refused([&] { comm.all_reduce(view(std::as_const(x)), view(d), ReduceOp::sum); },
+            "the input is f32, the output is f64");
     refused([&] { comm.all_reduce(view(x), ReduceOp::bit_xor); }, "bit_xor of f32 is not defined");
     refused([&] { comm.broadcast(view(x), 2); }, "the root is rank 2, but the world has ranks 0 to 1");
     refused([&] { comm.send(view(std::as_const(x)), comm.rank()); }, "itself");
     refused([&] { comm.recv(view(x), 7); }, "the peer is rank 7, but the world has ranks 0 to 1");
     refused([&] { comm.all_reduce(View{nullptr, 3, DType::f32}, ReduceOp::sum); }, "null");
-    refused([&] { comm.all_reduce(ConstView(x.data(), 5, DType::f32), View{x.data() + 1, 5, DType::f32}, ReduceOp::sum); },
-            "overlap by 16 bytes");
+    refused(
+        [&] {
+          comm.all_reduce(ConstView(x.data(), 5, DType::f32), View{x.data() + 1, 5, DType::f32}, ReduceOp::sum);
+        },
+        "overlap by 16 bytes");
     refused([&] { comm.all_gather(view(std::as_const(x)), view(y)); }, "the output holds 9 elements, expected 20");
     refused([&] { comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::direct}); }, "direct");
     comm.all_reduce(view(x), ReduceOp::sum);

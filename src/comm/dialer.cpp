@@ -9,8 +9,12 @@ namespace gradsync {
 Result<Dialer::Line> EndpointDialer::dial(const Call& call) {
   GRADSYNC_CHECK(call.to < membership_->size);
   GRADSYNC_CHECK((call.kind == TransportKind::shm) == (call.memory >= 0));
-  const Hello hello{.channel = call.channel, .job = membership_->job, .epoch = epoch_, .from = membership_->rank,
-                    .to = call.to, .lane = static_cast<std::uint16_t>(call.lane),
+  const Hello hello{.channel = call.channel,
+                    .job = membership_->job,
+                    .epoch = epoch_,
+                    .from = membership_->rank,
+                    .to = call.to,
+                    .lane = static_cast<std::uint16_t>(call.lane),
                     .lanes = static_cast<std::uint16_t>(call.lanes)};
   const Place& place = membership_->places[call.to];
   if (call.kind != TransportKind::shm) {

@@ -12,7 +12,9 @@ namespace gradsync {
 class EndpointDialer final : public Dialer {
  public:
   EndpointDialer(std::shared_ptr<Endpoint> endpoint, std::shared_ptr<const Membership> membership, std::uint64_t epoch)
-      : endpoint_(std::move(endpoint)), membership_(std::move(membership)), epoch_(epoch) {}
+      : endpoint_(std::move(endpoint)),
+        membership_(std::move(membership)),
+        epoch_(epoch) {}
 
   // shm: connected, with handshake and memory sent. tcp: the connection is under way and the greeting is to be written.
   Result<Line> dial(const Call& call) override;

@@ -18,8 +18,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::start(const Address& address) {
   endpoint->room_ = std::make_shared<MailRoom>();
   endpoint->strangers_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   endpoint->owner_ = ::getpid();
-  auto acceptor =
-      Acceptor::create(std::move(*tcp), std::move(*local), endpoint->room_, endpoint->strangers_);
+  auto acceptor = Acceptor::create(std::move(*tcp), std::move(*local), endpoint->room_, endpoint->strangers_);
   if (!acceptor) return acceptor.status();
   endpoint->acceptor_ = std::move(*acceptor);
   try {

@@ -51,7 +51,12 @@ class Pair : public testing::Test {
   std::unique_ptr<Mailbox> mailbox() { return endpoints_[0]->subscribe(kEpoch, 0, {0, 1}); }
   Dialer::Line dial(TransportKind kind, int memory = -1) {
     EndpointDialer dialer(endpoints_[1], members_, kEpoch);
-    auto line = dialer.dial({.kind = kind, .to = 0, .channel = Channel::point_to_point, .lane = kind == TransportKind::tcp ? 1u : 0u, .lanes = kind == TransportKind::tcp ? 3u : 1u, .memory = memory});
+    auto line = dialer.dial({.kind = kind,
+                             .to = 0,
+                             .channel = Channel::point_to_point,
+                             .lane = kind == TransportKind::tcp ? 1u : 0u,
+                             .lanes = kind == TransportKind::tcp ? 3u : 1u,
+                             .memory = memory});
     EXPECT_TRUE(line) << line.status().message;
     return std::move(*line);
   }
@@ -84,7 +89,15 @@ class Pair : public testing::Test {
 };
 
 TEST(Handshake, SurvivesTheWireAndRejectsEveryChangedByteThatMatters) {
-  const Hello hello{.kind = HelloKind::notice, .channel = Channel::point_to_point, .job = 1, .epoch = 2, .from = 3, .to = 4, .lane = 2, .lanes = 5, .payload_bytes = 6};
+  const Hello hello{.kind = HelloKind::notice,
+                    .channel = Channel::point_to_point,
+                    .job = 1,
+                    .epoch = 2,
+                    .from = 3,
+                    .to = 4,
+                    .lane = 2,
+                    .lanes = 5,
+                    .payload_bytes = 6};
   const std::string bytes = encode(hello);
   ASSERT_EQ(bytes.size(), kHelloBytes);
   EXPECT_EQ(decode_hello(as_bytes(bytes)), hello);
@@ -138,7 +151,9 @@ TEST_F(Pair, WhatComesBeforeTheCommunicatorIsKeptForIt) {
   Dialer::Line line = dial(TransportKind::tcp);
   ASSERT_TRUE(send_all(line.socket.get(), line.greeting + "early", Deadline::after(10s)));
   const std::vector<std::uint32_t> to = {0};
-  EXPECT_EQ(send_notices(*members_, kEpoch, 1, to, peer_failure(ErrorCode::mismatch, 1, "who called what"), Deadline::after(5s)), 1u);
+  EXPECT_EQ(send_notices(*members_, kEpoch, 1, to, peer_failure(ErrorCode::mismatch, 1, "who called what"),
+                         Deadline::after(5s)),
+            1u);
   const Deadline deadline = Deadline::after(10s);
   while (endpoints_[0]->parked() < 2 && !deadline.passed()) std::this_thread::yield();
   line.socket.reset();  // the peer may be done already
@@ -165,7 +180,9 @@ TEST_F(Pair, StreamsForACommunicatorThatLeftAreClosed) {
 TEST_F(Pair, LongNoticesAreCut) {
   auto box = mailbox();
   const std::vector<std::uint32_t> to = {0, 1};
-  EXPECT_EQ(send_notices(*members_, kEpoch, 1, to, failure(ErrorCode::aborted, "{}", std::string(5000, 'x')), Deadline::after(5s)), 1u);
+  EXPECT_EQ(send_notices(*members_, kEpoch, 1, to, failure(ErrorCode::aborted, "{}", std::string(5000, 'x')),
+                         Deadline::after(5s)),
+            1u);
   ASSERT_TRUE(poll_one(box->descriptor(), POLLIN, Deadline::after(10s)));
   Notice notice;
   ASSERT_TRUE(box->take_notice(notice));
@@ -184,7 +201,8 @@ TEST_F(Pair, StrangersAreDroppedAndCounted) {
   std::string noise(1 << 20, '\0');
   Random random(1);
   for (char& c : noise) c = static_cast<char>(random.next());
-  std::vector<std::string> said = {"", "GET / HTTP/1.1\r\nHost: a-host-name-that-is-long-enough\r\n\r\n", another, noise};
+  std::vector<std::string> said = {"", "GET / HTTP/1.1\r\nHost: a-host-name-that-is-long-enough\r\n\r\n", another,
+                                   noise};
   for (std::size_t bytes = 1; bytes <= 7; ++bytes) said.push_back(encode(Hello{.job = kJob}).substr(0, bytes));
   for (const std::string& text : said) {
     Descriptor socket = connection();
@@ -195,7 +213,8 @@ TEST_F(Pair, StrangersAreDroppedAndCounted) {
   // A memory without a stream, a stream without its memory.
   auto local = connect_abstract(endpoints_[0]->unix_name(), Deadline::after(5s));
   ASSERT_TRUE(local);
-  ASSERT_TRUE(send_all(local->get(), encode(Hello{.job = kJob, .epoch = kEpoch, .from = 1, .to = 0}), Deadline::after(5s)));
+  ASSERT_TRUE(
+      send_all(local->get(), encode(Hello{.job = kJob, .epoch = kEpoch, .from = 1, .to = 0}), Deadline::after(5s)));
   expect_strangers(++expected);
   auto box = mailbox();
   Dialer::Line line = dial(TransportKind::tcp);

@@ -19,8 +19,8 @@ extern char** environ;
 namespace gradsync {
 namespace {
 
-constexpr std::array<std::string_view, 5> kOwn = {"GRADSYNC_RANK", "GRADSYNC_SIZE", "GRADSYNC_RENDEZVOUS", "GRADSYNC_INTERFACE",
-                                                  "GRADSYNC_OPTIONS"};
+constexpr std::array<std::string_view, 5> kOwn = {"GRADSYNC_RANK", "GRADSYNC_SIZE", "GRADSYNC_RENDEZVOUS",
+                                                  "GRADSYNC_INTERFACE", "GRADSYNC_OPTIONS"};
 constexpr std::string_view kFields = "transport, timeout, start_timeout, lanes, host, fault_seed";
 // Where stores of Slurm jobs listen; apart from the ephemeral ports (32768 and up).
 constexpr std::uint32_t kSlurmPortFirst = 20000, kSlurmPorts = 10000 - 16;
@@ -45,7 +45,8 @@ Status read_seconds(std::string_view name, std::string_view value, std::chrono::
   double seconds = 0;
   constexpr double kMost = 1e8;  // three years; and an int64 of nanoseconds holds it
   if (Status status = read_number(name, value, "seconds", seconds); !status) return status;
-  if (!std::isfinite(seconds) || seconds <= 0 || seconds > kMost) return wrong(name, value, "seconds, above 0 and at most 1e8");
+  if (!std::isfinite(seconds) || seconds <= 0 || seconds > kMost)
+    return wrong(name, value, "seconds, above 0 and at most 1e8");
   out = std::chrono::nanoseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1e9)));
   return {};
 }
@@ -77,7 +78,8 @@ Status read_fields(std::string_view text, Options& options) {
     if (entry.empty()) continue;
     const auto equals = entry.find('=');
     if (equals == std::string_view::npos)
-      return failure(ErrorCode::invalid_argument, "GRADSYNC_OPTIONS: \"{}\" is not name=value; known names are {}", entry, kFields);
+      return failure(ErrorCode::invalid_argument, "GRADSYNC_OPTIONS: \"{}\" is not name=value; known names are {}",
+                     entry, kFields);
     if (Status status = read_field(entry.substr(0, equals), entry.substr(equals + 1), options); !status) return status;
   }
   return {};
@@ -132,11 +134,15 @@ std::string hnp_host(const std::string& uri) {
 
 Result<bool> from_open_mpi(const Environment& environment, Options& options) {
   if (!find(environment, "OMPI_COMM_WORLD_RANK")) return false;
-  if (Status status = read_rank_and_size(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", options); !status) return status;
+  if (Status status = read_rank_and_size(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", options); !status)
+    return status;
   std::string job;  // numbers alone are used again by later jobs; the key of the fabric is random
-  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_precondition_transports"})
+  for (const char* name :
+       {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_precondition_transports"})
     if (const std::string* value = find(environment, name)) job += *value + ";";
-  if (job.empty()) return failure(ErrorCode::invalid_argument, "OMPI_COMM_WORLD_RANK is set, but neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri");
+  if (job.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "OMPI_COMM_WORLD_RANK is set, but neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri");
   const std::uint64_t id = hash_text(job);
   const std::string* local_size = find(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
   if (local_size && *local_size == std::to_string(options.size)) {
@@ -146,8 +152,11 @@ Result<bool> from_open_mpi(const Environment& environment, Options& options) {
   const std::string* address = find(environment, "MASTER_ADDR");
   const std::string* uri = find(environment, "OMPI_MCA_orte_hnp_uri");
   const std::string host = address ? *address : uri ? hnp_host(*uri) : std::string();
-  if (host.empty()) return failure(ErrorCode::invalid_argument, "Open MPI started {} ranks on several hosts: set MASTER_ADDR to the host of rank 0", options.size);
-  options.rendezvous = fmt::format("host0://{}:{}/ompi-{:016x}", bracketed(host), kSlurmPortFirst + id % kSlurmPorts, id);
+  if (host.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "Open MPI started {} ranks on several hosts: set MASTER_ADDR to the host of rank 0", options.size);
+  options.rendezvous =
+      fmt::format("host0://{}:{}/ompi-{:016x}", bracketed(host), kSlurmPortFirst + id % kSlurmPorts, id);
   return true;
 }
 
@@ -161,7 +170,8 @@ Result<bool> from_mpich(const Environment& environment, Options& options) {
   const std::uint64_t proxy = ancestor_identity("hydra_pmi_proxy");
   if (proxy != 0 && local_size && *local_size == std::to_string(options.size)) {
     // All ranks descend from one process of the launcher, which names them without a word of PMI.
-    options.rendezvous = fmt::format("unix-abstract://gradsync-mpich-{}-{:016x}/mpich-{:016x}", ::geteuid(), proxy, proxy);
+    options.rendezvous =
+        fmt::format("unix-abstract://gradsync-mpich-{}-{:016x}/mpich-{:016x}", ::geteuid(), proxy, proxy);
   } else if (fd) {
     std::uint16_t number = 0;
     if (Status status = read_number("PMI_FD", *fd, "a descriptor's number", number); !status) return status;
@@ -216,16 +226,19 @@ Result<Options> options_from(const Environment& environment, std::vector<std::st
   Options options;
   for (const auto& [name, value] : environment)
     if (name.starts_with("GRADSYNC_") && std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end())
-      warnings.push_back(fmt::format("gradsync: unknown environment variable {} (known: {})", name, fmt::join(kOwn, ", ")));
+      warnings.push_back(
+          fmt::format("gradsync: unknown environment variable {} (known: {})", name, fmt::join(kOwn, ", ")));
   const std::string* rank = find(environment, "GRADSYNC_RANK");
   const std::string* size = find(environment, "GRADSYNC_SIZE");
   const std::string* rendezvous = find(environment, "GRADSYNC_RENDEZVOUS");
   if (!rank || !size || !rendezvous)
     if (Status status = from_launchers(environment, options); !status) return status;
   if (rank)
-    if (Status status = read_number("GRADSYNC_RANK", *rank, "a whole number from 0", options.rank); !status) return status;
+    if (Status status = read_number("GRADSYNC_RANK", *rank, "a whole number from 0", options.rank); !status)
+      return status;
   if (size)
-    if (Status status = read_number("GRADSYNC_SIZE", *size, "a whole number from 1", options.size); !status) return status;
+    if (Status status = read_number("GRADSYNC_SIZE", *size, "a whole number from 1", options.size); !status)
+      return status;
   if (rank && options.rank < 0) return wrong("GRADSYNC_RANK", *rank, "a whole number from 0");
   if (size && (options.size <= 0 || options.size > limits::ranks_max))
     return wrong("GRADSYNC_SIZE", *size, fmt::format("a whole number from 1 to {}", limits::ranks_max));

@@ -29,9 +29,12 @@ std::string error(const Environment& environment) {
 }
 
 TEST(Environment, OwnVariables) {
-  const Options options = good({{"GRADSYNC_RANK", "3"}, {"GRADSYNC_SIZE", "4"}, {"GRADSYNC_RENDEZVOUS", "tcp://h:1/j"},
-                                {"GRADSYNC_INTERFACE", "eth0"},
-                                {"GRADSYNC_OPTIONS", "transport=tcp,timeout=30,start_timeout=0.5,lanes=4,host=a,fault_seed=7"}});
+  const Options options =
+      good({{"GRADSYNC_RANK", "3"},
+            {"GRADSYNC_SIZE", "4"},
+            {"GRADSYNC_RENDEZVOUS", "tcp://h:1/j"},
+            {"GRADSYNC_INTERFACE", "eth0"},
+            {"GRADSYNC_OPTIONS", "transport=tcp,timeout=30,start_timeout=0.5,lanes=4,host=a,fault_seed=7"}});
   EXPECT_EQ(options.rank, 3);
   EXPECT_EQ(options.size, 4);
   EXPECT_EQ(options.rendezvous, "tcp://h:1/j");
@@ -61,9 +64,13 @@ TEST(Environment, BadValuesNameVariableValueAndExpectation) {
   EXPECT_EQ(with("GRADSYNC_RANK", "1x"), "GRADSYNC_RANK is \"1x\", expected a whole number from 0");
   EXPECT_EQ(with("GRADSYNC_RANK", "-1"), "GRADSYNC_RANK is \"-1\", expected a whole number from 0");
   EXPECT_EQ(with("GRADSYNC_SIZE", "0"), "GRADSYNC_SIZE is \"0\", expected a whole number from 1 to 1048576");
-  EXPECT_EQ(with("GRADSYNC_SIZE", "99999999999999999999"), "GRADSYNC_SIZE is \"99999999999999999999\", expected a whole number from 1");
-  EXPECT_EQ(with("GRADSYNC_OPTIONS", "transport=carrier"), "GRADSYNC_OPTIONS: transport is \"carrier\", expected one of auto, loopback, shm, tcp");
-  EXPECT_EQ(with("GRADSYNC_OPTIONS", "lane=2"), "GRADSYNC_OPTIONS: unknown name \"lane\", known are transport, timeout, start_timeout, lanes, host, fault_seed");
+  EXPECT_EQ(with("GRADSYNC_SIZE", "99999999999999999999"),
+            "GRADSYNC_SIZE is \"99999999999999999999\", expected a whole number from 1");
+  EXPECT_EQ(with("GRADSYNC_OPTIONS", "transport=carrier"),
+            "GRADSYNC_OPTIONS: transport is \"carrier\", expected one of auto, loopback, shm, tcp");
+  EXPECT_EQ(
+      with("GRADSYNC_OPTIONS", "lane=2"),
+      "GRADSYNC_OPTIONS: unknown name \"lane\", known are transport, timeout, start_timeout, lanes, host, fault_seed");
   EXPECT_EQ(with("GRADSYNC_OPTIONS", "lanes=17"), "GRADSYNC_OPTIONS: lanes is \"17\", expected a number from 1 to 16");
   EXPECT_THAT(with("GRADSYNC_OPTIONS", "timeout"), HasSubstr("not name=value"));
   for (const char* bad : {"0", "-1", "nan", "inf", "1e300", "", "5s"})
@@ -71,8 +78,12 @@ TEST(Environment, BadValuesNameVariableValueAndExpectation) {
 }
 
 TEST(Environment, Torchrun) {
-  Environment torch = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"},
-                       {"TORCHELASTIC_RUN_ID", "my run/1"}, {"TORCHELASTIC_RESTART_COUNT", "2"}};
+  Environment torch = {{"RANK", "5"},
+                       {"WORLD_SIZE", "8"},
+                       {"MASTER_ADDR", "node1"},
+                       {"MASTER_PORT", "29500"},
+                       {"TORCHELASTIC_RUN_ID", "my run/1"},
+                       {"TORCHELASTIC_RESTART_COUNT", "2"}};
   const Options options = good(torch);
   EXPECT_EQ(options.rank, 5);
   EXPECT_EQ(options.size, 8);
@@ -86,13 +97,20 @@ TEST(Environment, Torchrun) {
 }
 
 TEST(Environment, OwnVariablesWinOverALauncher) {
-  const Options options = good({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "n"}, {"MASTER_PORT", "1"}, {"GRADSYNC_RENDEZVOUS", "file:///x"}});
+  const Options options = good({{"RANK", "5"},
+                                {"WORLD_SIZE", "8"},
+                                {"MASTER_ADDR", "n"},
+                                {"MASTER_PORT", "1"},
+                                {"GRADSYNC_RENDEZVOUS", "file:///x"}});
   EXPECT_EQ(options.rank, 5);
   EXPECT_EQ(options.rendezvous, "file:///x");
 }
 
 TEST(Environment, OpenMpi) {
-  Environment mpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "77"},
+  Environment mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_SIZE", "4"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                     {"PMIX_NAMESPACE", "77"},
                      {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://192.0.2.2,10.0.0.1:49013;tcp6://[fd00::2]:40365"}};
   const std::string local = good(mpi).rendezvous;
   EXPECT_THAT(local, StartsWith(fmt::format("unix-abstract://gradsync-ompi-{}-", ::geteuid())));
@@ -116,8 +134,14 @@ TEST(Environment, Mpich) {
 }
 
 TEST(Environment, Slurm) {
-  Environment slurm = {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "123"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "node[07-09,12]"},
-                       {"PMI_RANK", "2"}, {"PMI_FD", "3"}, {"PMI_SIZE", "4"}};
+  Environment slurm = {{"SLURM_PROCID", "2"},
+                       {"SLURM_NTASKS", "4"},
+                       {"SLURM_JOB_ID", "123"},
+                       {"SLURM_STEP_ID", "0"},
+                       {"SLURM_STEP_NODELIST", "node[07-09,12]"},
+                       {"PMI_RANK", "2"},
+                       {"PMI_FD", "3"},
+                       {"PMI_SIZE", "4"}};
   const Options options = good(slurm);
   EXPECT_EQ(options.rank, 2);
   EXPECT_EQ(options.size, 4);

@@ -12,12 +12,12 @@
 namespace gradsync {
 namespace {
 
-constexpr auto kNapMax = std::chrono::milliseconds(500);          // a sleeper looks around this often, whatever happens
-constexpr auto kSuspicion = std::chrono::milliseconds(100);       // from "rank r is gone" to a verdict
+constexpr auto kNapMax = std::chrono::milliseconds(500);     // a sleeper looks around this often, whatever happens
+constexpr auto kSuspicion = std::chrono::milliseconds(100);  // from "rank r is gone" to a verdict
 constexpr auto kTellWaitingAfter = std::chrono::milliseconds(200);  // of standstill; doubled each time
 constexpr auto kTellWaitingTimeout = std::chrono::milliseconds(50);
-constexpr std::uint32_t kPassesPerLook = 256;                     // busy passes between two looks at the clock
-constexpr std::uint32_t kEveryoneIsTold = 64;                     // above, verdicts spread along rank ± 2^k
+constexpr std::uint32_t kPassesPerLook = 256;  // busy passes between two looks at the clock
+constexpr std::uint32_t kEveryoneIsTold = 64;  // above, verdicts spread along rank ± 2^k
 constexpr std::uint32_t kSpinsWhenCrowded = 16;
 
 void relax() {
@@ -41,7 +41,8 @@ Group::~Group() { close(); }
 std::uint64_t Group::submit(Request request, std::shared_ptr<Completion> completion) {
   std::lock_guard lock(mutex_);
   const bool collective = request.channel == Channel::collective;
-  request.sequence = collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, request.schedule->recipe.root}];
+  request.sequence =
+      collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, request.schedule->recipe.root}];
   const std::uint64_t sequence = request.sequence;
   if (!failure_.ok()) {
     completion->finish(failure_);

@@ -40,9 +40,10 @@ Result<Pattern> parse_pattern(std::string_view entry) {
   if (pattern.excluded) entry.remove_prefix(1);
   pattern.text = entry;
   const auto bad = [&](std::string_view what) {
-    return failure(ErrorCode::invalid_argument,
-                   "interface selection: \"{}\" is {}; expected names, names with * and ?, addresses or networks like 10.0.0.0/8",
-                   entry, what);
+    return failure(
+        ErrorCode::invalid_argument,
+        "interface selection: \"{}\" is {}; expected names, names with * and ?, addresses or networks like 10.0.0.0/8",
+        entry, what);
   };
   if (entry.empty()) return bad("empty");
   const auto slash = entry.find('/');
@@ -87,7 +88,8 @@ unsigned order(const InterfaceAddress& candidate, const AddressWish& wish, const
 
 std::string why_not(const InterfaceAddress& candidate, const std::vector<Pattern>& patterns) {
   if (!candidate.up) return "down";
-  const bool only_exclusions = std::all_of(patterns.begin(), patterns.end(), [](const Pattern& p) { return p.excluded; });
+  const bool only_exclusions =
+      std::all_of(patterns.begin(), patterns.end(), [](const Pattern& p) { return p.excluded; });
   bool wanted = only_exclusions;
   for (const Pattern& pattern : patterns) {
     if (!pattern.matches(candidate)) continue;
@@ -157,7 +159,8 @@ Result<Address> choose_address(std::span<const InterfaceAddress> interfaces, con
     tried += fmt::format("{}{} {} ({})", tried.empty() ? "" : ", ", candidate.name, host_text(candidate.address), why);
   }
   if (best) return best->address;
-  const std::string wanted = wish.selection.empty() ? "no usable network interface" : fmt::format("no interface for \"{}\"", wish.selection);
+  const std::string wanted =
+      wish.selection.empty() ? "no usable network interface" : fmt::format("no interface for \"{}\"", wish.selection);
   return failure(wish.selection.empty() ? ErrorCode::unavailable : ErrorCode::invalid_argument, "{}; tried: {}", wanted,
                  tried.empty() ? "none, this host has no addresses" : tried);
 }

@@ -22,7 +22,7 @@ struct InterfaceAddress {
   std::string name;
   Address address;
   bool up = false;
-  bool carrier = true;    // a cable and something at its other end; an interface that just came up shows it late
+  bool carrier = true;  // a cable and something at its other end; an interface that just came up shows it late
   bool loopback = false;
   bool bridge = false;  // a virtual bridge (docker0, virbr0): hosts often share its address
 };

@@ -19,9 +19,12 @@ InterfaceAddress entry(const std::string& name, const char* address, bool up = t
   return out;
 }
 
-const std::vector<InterfaceAddress> kHost = {entry("lo", "127.0.0.1"),          entry("lo", "::1"),
-                                             entry("docker0", "172.17.0.1", true, true), entry("eth10", "192.0.2.10"),
-                                             entry("eth1", "198.51.100.1"),     entry("eth1", "2001:db8::10"),
+const std::vector<InterfaceAddress> kHost = {entry("lo", "127.0.0.1"),
+                                             entry("lo", "::1"),
+                                             entry("docker0", "172.17.0.1", true, true),
+                                             entry("eth10", "192.0.2.10"),
+                                             entry("eth1", "198.51.100.1"),
+                                             entry("eth1", "2001:db8::10"),
                                              entry("ib0", "198.18.0.1", false)};
 
 std::string chosen(const std::string& selection, std::optional<Address> source = std::nullopt, bool one_host = false) {
@@ -35,7 +38,8 @@ TEST(Interfaces, TheSourceThatReachesTheRendezvousIsTakenAsItIs) {
 
 TEST(Interfaces, WithoutARouteARealInterfaceComesBeforeABridgeAndLoopback) {
   EXPECT_EQ(chosen(""), "192.0.2.10");
-  const std::vector<InterfaceAddress> bridge_only = {entry("lo", "127.0.0.1"), entry("docker0", "172.17.0.1", true, true)};
+  const std::vector<InterfaceAddress> bridge_only = {entry("lo", "127.0.0.1"),
+                                                     entry("docker0", "172.17.0.1", true, true)};
   EXPECT_EQ(host_text(*choose_address(bridge_only, {})), "172.17.0.1");
   const std::vector<InterfaceAddress> alone = {entry("lo", "127.0.0.1")};
   EXPECT_EQ(host_text(*choose_address(alone, {})), "127.0.0.1");
@@ -77,7 +81,8 @@ TEST(Interfaces, TheFamilyOfTheRendezvousIsPreferred) {
 }
 
 TEST(Interfaces, AnErrorListsWhatWasTriedAndWhyNot) {
-  EXPECT_THAT(chosen("ib0"), AllOf(HasSubstr("ib0 198.18.0.1 (down)"), HasSubstr("eth1 198.51.100.1 (does not match)")));
+  EXPECT_THAT(chosen("ib0"),
+              AllOf(HasSubstr("ib0 198.18.0.1 (down)"), HasSubstr("eth1 198.51.100.1 (does not match)")));
   EXPECT_THAT(chosen("eth10,!eth10"), HasSubstr("eth10 192.0.2.10 (excluded by !eth10)"));
 }
 
@@ -90,7 +95,8 @@ TEST(Addresses, LiteralsAndTheirTexts) {
   EXPECT_EQ(text(parse_address("192.0.2.1")->with_port(80)), "192.0.2.1:80");
   EXPECT_EQ(text(parse_address("2001:db8::1")->with_port(80)), "[2001:db8::1]:80");
   EXPECT_EQ(host_text(*parse_address("fe80::1%lo")), "fe80::1%lo");
-  for (const char* bad : {"", "192.0.2", "192.0.2.256", "::g", "fe80::1%none", "host", "192.0.2.1%lo"}) EXPECT_FALSE(parse_address(bad)) << bad;
+  for (const char* bad : {"", "192.0.2", "192.0.2.256", "::g", "fe80::1%none", "host", "192.0.2.1%lo"})
+    EXPECT_FALSE(parse_address(bad)) << bad;
   EXPECT_TRUE(parse_address("127.0.1.1")->loopback());
   EXPECT_TRUE(parse_address("::ffff:127.0.0.1")->loopback());
   EXPECT_FALSE(parse_address("128.0.0.1")->loopback());

@@ -16,13 +16,15 @@ int main(int count, char** arguments) {
       const auto joined = join(options);
       throw_if_failed(joined.status());
       const Membership& membership = joined->membership;
-      if (membership.places.size() != membership.size || membership.hosts.size() != membership.size || membership.job == last) return 2;
+      if (membership.places.size() != membership.size || membership.hosts.size() != membership.size ||
+          membership.job == last)
+        return 2;
       if (again == 0) first = joined->endpoint;
       last = membership.job;
       std::uint32_t hosts = 0;
       for (std::uint32_t host : membership.hosts) hosts = host + 1 > hosts ? host + 1 : hosts;
-      std::printf("joined rank %u of %u on %u host%s at %s\n", membership.rank, membership.size, hosts, hosts == 1 ? "" : "s",
-                  text(membership.places[membership.rank].tcp).c_str());
+      std::printf("joined rank %u of %u on %u host%s at %s\n", membership.rank, membership.size, hosts,
+                  hosts == 1 ? "" : "s", text(membership.places[membership.rank].tcp).c_str());
     }
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -20,7 +20,8 @@ constexpr std::size_t kNoticesMax = 4096;  // in one queue; the first ones count
 }  // namespace
 
 MailQueue::MailQueue(std::vector<std::uint32_t> world_ranks)
-    : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), world_ranks_(std::move(world_ranks)) {}
+    : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      world_ranks_(std::move(world_ranks)) {}
 
 void MailQueue::signal() {
   const std::uint64_t one = 1;

@@ -72,16 +72,18 @@ class MailRoom {
 
   mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<MailQueue>> queues_;
-  std::list<Parked> parked_;              // oldest first
+  std::list<Parked> parked_;  // oldest first
   std::map<std::uint32_t, std::string> lost_;
-  std::deque<Key> past_;                  // the last communicators that left
+  std::deque<Key> past_;  // the last communicators that left
 };
 
 // A communicator's letter box. Its end closes what was not taken, and what arrives later.
 class Mailbox final : public Inbox {
  public:
   Mailbox(std::shared_ptr<MailRoom> room, MailRoom::Key key, std::vector<std::uint32_t> world_ranks)
-      : room_(std::move(room)), key_(key), queue_(room_->subscribe(key, std::move(world_ranks))) {}
+      : room_(std::move(room)),
+        key_(key),
+        queue_(room_->subscribe(key, std::move(world_ranks))) {}
   ~Mailbox() override { room_->unsubscribe(key_); }
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;

@@ -85,7 +85,8 @@ Round round_of(const Communicator& comm, bool inside) {
   Round round;
   bool member = false;
   for (std::size_t r = 0; r < hosts.size(); ++r) {
-    const bool first_of_host = std::find(hosts.begin(), hosts.end(), hosts[r]) == hosts.begin() + static_cast<std::ptrdiff_t>(r);
+    const bool first_of_host =
+        std::find(hosts.begin(), hosts.end(), hosts[r]) == hosts.begin() + static_cast<std::ptrdiff_t>(r);
     if (inside ? hosts[r] != hosts[self] : !first_of_host) continue;
     if (r == self) {
       round.me = round.ranks.size();
@@ -115,8 +116,8 @@ Network measure_network(Communicator& comm, const Network& assumed) {
     mine.overhead_s = std::max(mine.overhead_s, costs.overhead_s);
   }
   mine.gamma_s_per_byte = reduction_s_per_byte();
-  std::array<double, 6> agreed = {mine.inside.alpha_s,  mine.inside.beta_s_per_byte, mine.between.alpha_s,
-                                  mine.between.beta_s_per_byte, mine.gamma_s_per_byte, mine.overhead_s};
+  std::array<double, 6> agreed = {mine.inside.alpha_s,          mine.inside.beta_s_per_byte, mine.between.alpha_s,
+                                  mine.between.beta_s_per_byte, mine.gamma_s_per_byte,       mine.overhead_s};
   comm.all_reduce(view(agreed), ReduceOp::max, {.algorithm = Algorithm::recursive_doubling});
   Network network{{agreed[0], agreed[1]}, {agreed[2], agreed[3]}, assumed.nic_shared, agreed[4], agreed[5]};
   if (network.inside.beta_s_per_byte == 0) network.inside = network.between;   // one rank a host

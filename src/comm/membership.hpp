@@ -13,13 +13,13 @@ namespace gradsync {
 
 // Where one rank's endpoint listens.
 struct Place {
-  Address tcp;               // reachable from the other hosts
-  std::string unix_name;     // abstract UNIX socket, of its network namespace
-  std::string label;         // what a person calls the host: Options::host, else the host's own name
+  Address tcp;            // reachable from the other hosts
+  std::string unix_name;  // abstract UNIX socket, of its network namespace
+  std::string label;      // what a person calls the host: Options::host, else the host's own name
   // What hints that two ranks may share a host; the probe decides.
-  std::uint64_t boot = 0;    // hash of the kernel's boot id
-  std::uint64_t network = 0; // inode of the network namespace
-  std::string declared;      // Options::host
+  std::uint64_t boot = 0;     // hash of the kernel's boot id
+  std::uint64_t network = 0;  // inode of the network namespace
+  std::string declared;       // Options::host
   friend bool operator==(const Place&, const Place&) = default;
 };
 

@@ -43,7 +43,8 @@ Result<Memory> allocate_shared(std::size_t bytes) {
   if (const int error = ::posix_fallocate(file->get(), 0, static_cast<off_t>(mapped)); error != 0)
     return failure(ErrorCode::out_of_memory, "allocate {} bytes: {}", bytes, errno_text(error));
   void* data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
-  if (data == MAP_FAILED) return failure(ErrorCode::out_of_memory, "allocate {} bytes: mmap: {}", bytes, errno_text(errno));
+  if (data == MAP_FAILED)
+    return failure(ErrorCode::out_of_memory, "allocate {} bytes: mmap: {}", bytes, errno_text(errno));
   const auto unmap = [file, mapped](std::byte* p) { ::munmap(p, mapped); };
   return Memory(std::shared_ptr<std::byte>(static_cast<std::byte*>(data), unmap), bytes);
 }

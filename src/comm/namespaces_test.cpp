@@ -88,10 +88,12 @@ class TwoHosts : public testing::Test {
       // Both hosts have a bridge of one and the same address, and an interface that is down.
       const int number = host == &a_ ? 1 : 2;
       for (const std::string& command :
-           {std::string("link set lo up"), std::string("link add docker0 type bridge"), std::string("addr add 172.17.0.1/16 dev docker0"),
-            std::string("link set docker0 up"), fmt::format("addr add 10.78.0.{}/24 dev eth10", number),
-            fmt::format("addr add 10.77.0.{}/24 dev eth1", number), fmt::format("addr add fd77::{}/64 dev eth1 nodad", number),
-            std::string("link set eth1 addrgenmode none"), std::string("link set eth1 up"), fmt::format("addr add fe80::{}/64 dev eth1 nodad", number)})
+           {std::string("link set lo up"), std::string("link add docker0 type bridge"),
+            std::string("addr add 172.17.0.1/16 dev docker0"), std::string("link set docker0 up"),
+            fmt::format("addr add 10.78.0.{}/24 dev eth10", number),
+            fmt::format("addr add 10.77.0.{}/24 dev eth1", number),
+            fmt::format("addr add fd77::{}/64 dev eth1 nodad", number), std::string("link set eth1 addrgenmode none"),
+            std::string("link set eth1 up"), fmt::format("addr add fe80::{}/64 dev eth1 nodad", number)})
         ASSERT_TRUE(host->ip(command)) << command;
     }
     for (const Host* host : {&a_, &b_}) host->run([] { EXPECT_TRUE(carrier_comes("eth1")); }).join();
@@ -108,12 +110,12 @@ class TwoHosts : public testing::Test {
   std::unique_ptr<StoreServer> serve_on_a(const std::string& address) {
     std::unique_ptr<StoreServer> server;
     a_.run([&] {
-       auto parsed = parse_address(address);
-       ASSERT_TRUE(parsed);
-       auto started = StoreServer::start(*parsed);
-       ASSERT_TRUE(started) << started.status().message;
-       server = std::move(*started);
-     }).join();
+        auto parsed = parse_address(address);
+        ASSERT_TRUE(parsed);
+        auto started = StoreServer::start(*parsed);
+        ASSERT_TRUE(started) << started.status().message;
+        server = std::move(*started);
+      }).join();
     return server;
   }
 
@@ -138,7 +140,8 @@ class TwoHosts : public testing::Test {
   }
 
   // All know who shares a host, listen where the others reach them, and do reach each other.
-  void expect_whole(std::vector<Result<Joined>> joined, const std::string& address_of_a, const std::string& address_of_b) {
+  void expect_whole(std::vector<Result<Joined>> joined, const std::string& address_of_a,
+                    const std::string& address_of_b) {
     for (const auto& one : joined) {
       ASSERT_TRUE(one) << one.status().message;
       EXPECT_EQ(one->membership.hosts, (std::vector<std::uint32_t>{0, 0, 1}));
@@ -150,16 +153,16 @@ class TwoHosts : public testing::Test {
     }
     auto box = joined[0]->endpoint->subscribe(1, 0, {0, 1, 2});
     b_.run([&] {
-       EndpointDialer dialer(joined[2]->endpoint, std::make_shared<Membership>(joined[2]->membership), 1);
-       auto line = dialer.dial({.kind = TransportKind::tcp, .to = 0});
-       ASSERT_TRUE(line) << line.status().message;
-       ASSERT_TRUE(poll_one(line->socket.get(), POLLOUT, Deadline::after(5s)));
-       ASSERT_TRUE(send_all(line->socket.get(), line->greeting, Deadline::after(5s)));
-       Arrival arrival;
-       ASSERT_TRUE(poll_one(box->descriptor(), POLLIN, Deadline::after(5s)));
-       ASSERT_TRUE(box->take(arrival));
-       EXPECT_EQ(arrival.from, 2u);
-     }).join();
+        EndpointDialer dialer(joined[2]->endpoint, std::make_shared<Membership>(joined[2]->membership), 1);
+        auto line = dialer.dial({.kind = TransportKind::tcp, .to = 0});
+        ASSERT_TRUE(line) << line.status().message;
+        ASSERT_TRUE(poll_one(line->socket.get(), POLLOUT, Deadline::after(5s)));
+        ASSERT_TRUE(send_all(line->socket.get(), line->greeting, Deadline::after(5s)));
+        Arrival arrival;
+        ASSERT_TRUE(poll_one(box->descriptor(), POLLIN, Deadline::after(5s)));
+        ASSERT_TRUE(box->take(arrival));
+        EXPECT_EQ(arrival.from, 2u);
+      }).join();
   }
 
   Host a_, b_;
@@ -180,10 +183,10 @@ TEST_F(TwoHosts, OverIpv6Too) {
 TEST_F(TwoHosts, LinkLocalAddressesWorkWithTheirScope) {
   std::unique_ptr<StoreServer> server;
   a_.run([&] {
-     auto started = StoreServer::start(*parse_address("fe80::1%eth1"));
-     ASSERT_TRUE(started) << started.status().message;
-     server = std::move(*started);
-   }).join();
+      auto started = StoreServer::start(*parse_address("fe80::1%eth1"));
+      ASSERT_TRUE(started) << started.status().message;
+      server = std::move(*started);
+    }).join();
   ASSERT_TRUE(server);
   expect_whole(join_three(fmt::format("tcp://[fe80::1%eth1]:{}/job", server->address().port)), "fe80::1", "fe80::2");
 }
@@ -206,7 +209,8 @@ TEST_F(TwoHosts, ASelectionOverridesAndNamesAreExact) {
   expect_whole(join_three(url, "eth1"), "10.77.0.1", "10.77.0.2");
   for (const auto& one : join_three(url, "eth10")) {
     ASSERT_FALSE(one);
-    EXPECT_THAT(one.status().message, AllOf(HasSubstr("no interface for \"eth10\""), HasSubstr("(down)"), HasSubstr("eth1 10.77.0.")));
+    EXPECT_THAT(one.status().message,
+                AllOf(HasSubstr("no interface for \"eth10\""), HasSubstr("(down)"), HasSubstr("eth1 10.77.0.")));
   }
 }
 
@@ -224,8 +228,9 @@ TEST_F(TwoHosts, WithoutARouteTheErrorListsTheInterfaces) {
   for (const auto& one : joined) {
     ASSERT_FALSE(one);
     EXPECT_EQ(one.status().code, ErrorCode::unavailable);
-    EXPECT_THAT(one.status().message, AllOf(HasSubstr("no address of this host reaches 10.99.0.1: network is unreachable"), HasSubstr("eth1 10.77.0."),
-                                            HasSubstr("docker0 172.17.0.1"), HasSubstr("(down)")));
+    EXPECT_THAT(one.status().message,
+                AllOf(HasSubstr("no address of this host reaches 10.99.0.1: network is unreachable"),
+                      HasSubstr("eth1 10.77.0."), HasSubstr("docker0 172.17.0.1"), HasSubstr("(down)")));
   }
 }
 

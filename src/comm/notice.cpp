@@ -39,7 +39,8 @@ bool advance(Telling& telling, std::size_t& told) {
     const ssize_t sent = ::send(telling.socket.get(), telling.bytes.data() + telling.sent,
                                 telling.bytes.size() - telling.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) telling.sent += static_cast<std::size_t>(sent);
-    else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN || errno == EINPROGRESS) return true;
+    else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOTCONN || errno == EINPROGRESS)
+      return true;
     else return false;
   }
   ++told;
@@ -67,9 +68,12 @@ constexpr int kWaitingMark = -2;  // in place of the rank to blame
 }
 
 Status waiting_notice(std::span<const std::byte> frame_header) {
-  return {ErrorCode::mismatch, kWaitingMark, std::string(reinterpret_cast<const char*>(frame_header.data()), frame_header.size())};
+  return {ErrorCode::mismatch, kWaitingMark,
+          std::string(reinterpret_cast<const char*>(frame_header.data()), frame_header.size())};
 }
-bool is_waiting_notice(const Status& status) { return status.code == ErrorCode::mismatch && status.peer == kWaitingMark; }
+bool is_waiting_notice(const Status& status) {
+  return status.code == ErrorCode::mismatch && status.peer == kWaitingMark;
+}
 
 std::string encode_notice(const Status& status) {
   const std::string_view message = std::string_view(status.message).substr(0, limits::notice_bytes_max);
@@ -97,7 +101,11 @@ std::size_t send_notices(const Membership& membership, std::uint64_t epoch, std:
   std::vector<Telling> open;
   for (std::uint32_t rank : to) {
     if (rank == from || rank >= membership.size || from >= membership.size) continue;
-    Hello hello{.kind = HelloKind::notice, .job = membership.job, .epoch = epoch, .from = from, .to = rank,
+    Hello hello{.kind = HelloKind::notice,
+                .job = membership.job,
+                .epoch = epoch,
+                .from = from,
+                .to = rank,
                 .payload_bytes = static_cast<std::uint32_t>(payload.size())};
     Telling telling;
     if (open_telling(membership, hello, payload, deadline, telling)) open.push_back(std::move(telling));

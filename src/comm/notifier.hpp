@@ -10,7 +10,6 @@
 
 namespace gradsync {
 
-
 class Notifier {
  public:
   virtual ~Notifier() = default;

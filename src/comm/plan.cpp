@@ -10,7 +10,9 @@
 namespace gradsync {
 
 PlanBook::PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint32_t> hosts, TransportKind kind)
-    : rank_(rank), size_(size), hosts_(std::move(hosts)) {
+    : rank_(rank),
+      size_(size),
+      hosts_(std::move(hosts)) {
   const bool several = std::any_of(hosts_.begin(), hosts_.end(), [&](std::uint32_t h) { return h != hosts_[0]; });
   network_ = assumed_network(kind, several);
 }

@@ -25,14 +25,16 @@ std::map<std::string, std::string> parse_pmi_line(const std::string& line) {
   return fields;
 }
 
-Result<PmiClient> PmiClient::connect(const std::string& host, std::uint16_t port, const std::string& id, Deadline deadline) {
+Result<PmiClient> PmiClient::connect(const std::string& host, std::uint16_t port, const std::string& id,
+                                     Deadline deadline) {
   const auto addresses = resolve(host, port, deadline);
   if (!addresses) return addresses.status();
   Status last;
   for (const Address& address : *addresses) {
     auto socket = connect_tcp(address);
     last = socket.status();
-    if (socket && !poll_one(socket->get(), POLLOUT, deadline)) last = failure(ErrorCode::timeout, "PMI at {}: no answer", text(address));
+    if (socket && !poll_one(socket->get(), POLLOUT, deadline))
+      last = failure(ErrorCode::timeout, "PMI at {}: no answer", text(address));
     else if (socket) last = connect_outcome(socket->get());
     if (!last) continue;
     PmiClient client(socket->get());
@@ -49,23 +51,32 @@ Result<PmiClient::Fields> PmiClient::ask(const std::string& line, const std::str
   for (std::size_t sent = 0; sent < line.size();) {
     const ssize_t wrote = ::send(descriptor_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (wrote > 0) sent += static_cast<std::size_t>(wrote);
-    else if (errno == EAGAIN && !poll_one(descriptor_, POLLOUT, deadline)) return failure(ErrorCode::timeout, "PMI: the launcher does not read");
-    else if (errno != EAGAIN && errno != EINTR) return failure(ErrorCode::unavailable, "PMI: {} (it serves one start of MPI or gradsync; set GRADSYNC_RENDEZVOUS for more)", errno_text(errno));
+    else if (errno == EAGAIN && !poll_one(descriptor_, POLLOUT, deadline))
+      return failure(ErrorCode::timeout, "PMI: the launcher does not read");
+    else if (errno != EAGAIN && errno != EINTR)
+      return failure(ErrorCode::unavailable,
+                     "PMI: {} (it serves one start of MPI or gradsync; set GRADSYNC_RENDEZVOUS for more)",
+                     errno_text(errno));
   }
   std::string heard;
   while (heard.size() < kLineBytesMax) {
-    if (!poll_one(descriptor_, POLLIN, deadline)) return failure(ErrorCode::timeout, "PMI: no answer to {}", line.substr(0, line.find(' ')));
+    if (!poll_one(descriptor_, POLLIN, deadline))
+      return failure(ErrorCode::timeout, "PMI: no answer to {}", line.substr(0, line.find(' ')));
     char c = 0;
     const ssize_t got = ::read(descriptor_, &c, 1);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return failure(ErrorCode::unavailable, "PMI: the launcher closed the connection (it serves one start of MPI or gradsync; set GRADSYNC_RENDEZVOUS for more)");
+    if (got <= 0)
+      return failure(ErrorCode::unavailable,
+                     "PMI: the launcher closed the connection (it serves one start of MPI or gradsync; set "
+                     "GRADSYNC_RENDEZVOUS for more)");
     if (c != '\n') {
       heard += c;
       continue;
     }
     Fields fields = parse_pmi_line(heard);
     if (fields["cmd"] == answer) return fields;
-    if (fields["cmd"] != "set") return failure(ErrorCode::protocol, "PMI: the launcher answered \"{}\", expected cmd={}", heard, answer);
+    if (fields["cmd"] != "set")
+      return failure(ErrorCode::protocol, "PMI: the launcher answered \"{}\", expected cmd={}", heard, answer);
     heard.clear();  // PMI_PORT launchers tell size and rank on their own
   }
   return failure(ErrorCode::protocol, "PMI: an answer beyond {} bytes", kLineBytesMax);

@@ -16,7 +16,8 @@ class PmiClient {
   // On a descriptor that the launcher passed on (PMI_FD). It stays open and is not ours to close.
   static PmiClient borrow(int descriptor) { return PmiClient(descriptor); }
   // PMI_PORT: a connection of our own to the launcher, introduced with our number PMI_ID.
-  static Result<PmiClient> connect(const std::string& host, std::uint16_t port, const std::string& id, Deadline deadline);
+  static Result<PmiClient> connect(const std::string& host, std::uint16_t port, const std::string& id,
+                                   Deadline deadline);
 
   Status start(Deadline deadline);  // asks for the name of the job's key space
   Status put(const std::string& key, const std::string& value, Deadline deadline);

@@ -30,7 +30,9 @@ class ProbeMemory {
   ProbeMemory(const ProbeMemory&) = delete;
   ProbeMemory& operator=(const ProbeMemory&) = delete;
   bool mapped() const { return address_ != MAP_FAILED; }
-  std::atomic_ref<std::uint64_t> word(std::size_t i) { return std::atomic_ref(static_cast<std::uint64_t*>(address_)[i]); }
+  std::atomic_ref<std::uint64_t> word(std::size_t i) {
+    return std::atomic_ref(static_cast<std::uint64_t*>(address_)[i]);
+  }
 
  private:
   void* address_;
@@ -71,8 +73,10 @@ Status probe_host(const ProbeTarget& target, Deadline deadline) {
   auto socket = connect_abstract(target.unix_name, deadline);
   if (!socket) return socket.status();
   if (!peer_is_our_user(socket->get())) return failure(ErrorCode::unavailable, "the peer runs under another user");
-  const Hello hello{.kind = HelloKind::probe, .job = target.job, .from = target.from, .to = target.to, .payload_bytes = 8};
-  if (Status sent = send_all(socket->get(), encode(hello) + encode_word(nonce), deadline, memory->get()); !sent) return sent;
+  const Hello hello{
+      .kind = HelloKind::probe, .job = target.job, .from = target.from, .to = target.to, .payload_bytes = 8};
+  if (Status sent = send_all(socket->get(), encode(hello) + encode_word(nonce), deadline, memory->get()); !sent)
+    return sent;
   std::array<std::byte, 8> answer{};
   if (Status got = receive_all(socket->get(), answer, deadline); !got) return got;
   if (WireReader(answer).u64() != mapped.word(1).load())

@@ -14,7 +14,9 @@ namespace {
 class MailNotifier final : public Notifier {
  public:
   MailNotifier(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<const Membership> members, std::uint64_t epoch)
-      : mailbox_(std::move(mailbox)), members_(std::move(members)), epoch_(epoch) {}
+      : mailbox_(std::move(mailbox)),
+        members_(std::move(members)),
+        epoch_(epoch) {}
 
   bool take(Notice& out) override { return mailbox_->take_notice(out); }
   int descriptor() const override { return mailbox_->descriptor(); }
@@ -31,7 +33,9 @@ class MailNotifier final : public Notifier {
 class ProcessSite final : public Site {
  public:
   ProcessSite(Joined joined, const Options& options)
-      : endpoint_(std::move(joined.endpoint)), membership_(std::move(joined.membership)), options_(options) {}
+      : endpoint_(std::move(joined.endpoint)),
+        membership_(std::move(joined.membership)),
+        options_(options) {}
 
   Result<Line> open(std::uint64_t epoch, const std::vector<std::uint32_t>& members, std::uint32_t me) override {
     auto group = std::make_shared<const Membership>(subset(membership_, members, me));
@@ -45,7 +49,8 @@ class ProcessSite final : public Site {
     Result<std::unique_ptr<Transport>> transport =
         open_transport(config, std::make_shared<EndpointDialer>(endpoint_, group, epoch), mailbox);
     if (!transport) return transport.status();
-    return Line{with_faults(*std::move(transport), mix64(epoch + me)), std::make_unique<MailNotifier>(mailbox, group, epoch)};
+    return Line{with_faults(*std::move(transport), mix64(epoch + me)),
+                std::make_unique<MailNotifier>(mailbox, group, epoch)};
   }
   const std::vector<std::uint32_t>& hosts() const override { return membership_.hosts; }
   std::string describe(std::uint32_t job_rank) const override { return gradsync::describe(membership_, job_rank); }

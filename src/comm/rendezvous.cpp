@@ -31,17 +31,22 @@ struct Joining {
 Result<Joining> check(const Options& options) {
   const auto bad = [](std::string text) { return Status{ErrorCode::invalid_argument, -1, std::move(text)}; };
   if (options.size < 0 && options.rank < 0)
-    return bad("no rank and no world size: set GRADSYNC_RANK, GRADSYNC_SIZE and GRADSYNC_RENDEZVOUS, or start with gradsync run, torchrun, mpirun or srun");
+    return bad(
+        "no rank and no world size: set GRADSYNC_RANK, GRADSYNC_SIZE and GRADSYNC_RENDEZVOUS, or start with gradsync "
+        "run, torchrun, mpirun or srun");
   if (options.size <= 0 || options.size > limits::ranks_max)
     return bad(fmt::format("world size is {}, expected 1 to {}", options.size, limits::ranks_max));
   if (options.rank < 0 || options.rank >= options.size)
-    return bad(fmt::format("rank {} is outside of the world of {} ranks (0 to {})", options.rank, options.size, options.size - 1));
+    return bad(fmt::format("rank {} is outside of the world of {} ranks (0 to {})", options.rank, options.size,
+                           options.size - 1));
   if (options.host.size() > kLabelBytesMax)
     return bad(fmt::format("host label has {} bytes, at most {} are possible", options.host.size(), kLabelBytesMax));
   Joining joining;
   joining.options = options;
-  joining.identity = {"default", static_cast<std::uint32_t>(options.rank), static_cast<std::uint32_t>(options.size), process_identity()};
-  const Nanoseconds timeout = options.start_timeout.count() > 0 ? options.start_timeout : limits::rendezvous_timeout_default;
+  joining.identity = {"default", static_cast<std::uint32_t>(options.rank), static_cast<std::uint32_t>(options.size),
+                      process_identity()};
+  const Nanoseconds timeout =
+      options.start_timeout.count() > 0 ? options.start_timeout : limits::rendezvous_timeout_default;
   joining.deadline = Deadline::after(timeout);
   joining.options.start_timeout = timeout;
   return joining;
@@ -71,7 +76,8 @@ Result<Address> own_address(const Joining& joining) {
   if (!unreached && wish.selection.empty()) {
     std::string tried;
     for (const auto& entry : interfaces)
-      tried += fmt::format("{}{} {}{}", tried.empty() ? "" : ", ", entry.name, host_text(entry.address), entry.up ? "" : " (down)");
+      tried += fmt::format("{}{} {}{}", tried.empty() ? "" : ", ", entry.name, host_text(entry.address),
+                           entry.up ? "" : " (down)");
     return failure(ErrorCode::unavailable, "{}; interfaces: {}", unreached.message, tried.empty() ? "none" : tried);
   }
   return choose_address(interfaces, wish);
@@ -103,7 +109,8 @@ Status take_places(Joining& joining, const std::vector<std::string>& blobs) {
   for (const Place& place : places) {
     if (loopback == places.end() || (place.boot == loopback->boot && place.network == loopback->network)) continue;
     return failure(ErrorCode::unavailable,
-                   "rank {} listens on {}, which rank {} on another host (or network namespace) cannot reach; name a network with GRADSYNC_INTERFACE",
+                   "rank {} listens on {}, which rank {} on another host (or network namespace) cannot reach; name a "
+                   "network with GRADSYNC_INTERFACE",
                    loopback - places.begin(), host_text(loopback->tcp), &place - places.data());
   }
   joining.membership.places = std::move(places);
@@ -131,7 +138,8 @@ Status take_hosts(Joining& joining, const std::vector<std::string>& blobs) {
     WireReader wire(as_bytes(blob));
     leaders.push_back(wire.u32());
     if (!wire.ok() || leaders.back() >= joining.identity.size)
-      return failure(ErrorCode::protocol, "rank {} named rank {} as its host's first", leaders.size() - 1, leaders.back());
+      return failure(ErrorCode::protocol, "rank {} named rank {} as its host's first", leaders.size() - 1,
+                     leaders.back());
   }
   joining.membership.hosts = numbered_by_first_appearance(leaders);
   return {};
@@ -165,7 +173,8 @@ Status meet_at_store(Joining& joining) {
       return {};
     }
     // A store that rank 0 served for an earlier group of the same job may close while we enter it.
-    const bool again = joining.plan.hosted() && status.code == ErrorCode::unavailable && joining.membership.places.empty();
+    const bool again =
+        joining.plan.hosted() && status.code == ErrorCode::unavailable && joining.membership.places.empty();
     if (!again || joining.deadline.passed()) return opened->store->fail(status.message), status;
   }
 }
@@ -173,9 +182,9 @@ Status meet_at_store(Joining& joining) {
 Status in_context(const Joining& joining, Status status) {
   const std::string where = joining.options.rendezvous.empty() ? "joining" : "rendezvous " + joining.options.rendezvous;
   if (status.code == ErrorCode::timeout)
-    status.message = fmt::format("{}: timeout after {:g} s: {}", where, std::chrono::duration<double>(joining.options.start_timeout).count(), status.message);
-  else if (!status.message.starts_with("rendezvous"))
-    status.message = fmt::format("{}: {}", where, status.message);
+    status.message = fmt::format("{}: timeout after {:g} s: {}", where,
+                                 std::chrono::duration<double>(joining.options.start_timeout).count(), status.message);
+  else if (!status.message.starts_with("rendezvous")) status.message = fmt::format("{}: {}", where, status.message);
   return status;
 }
 
@@ -195,7 +204,8 @@ Result<Joined> join(const Options& options) {
   const bool without_store = options.size == 1 && options.rendezvous.empty();
   if (!without_store) {
     if (options.rendezvous.empty())
-      return failure(ErrorCode::invalid_argument, "no rendezvous: {} ranks need GRADSYNC_RENDEZVOUS to find each other", options.size);
+      return failure(ErrorCode::invalid_argument, "no rendezvous: {} ranks need GRADSYNC_RENDEZVOUS to find each other",
+                     options.size);
     auto url = parse_rendezvous(options.rendezvous);
     if (!url) return url.status();
     auto plan = plan_rendezvous(*url, joining->identity, options.interface, joining->deadline);
@@ -209,7 +219,8 @@ Result<Joined> join(const Options& options) {
   joining->endpoint = *endpoint;
   joining->membership.rank = joining->identity.rank;
   joining->membership.size = joining->identity.size;
-  if (Status status = without_store ? alone(*joining) : meet_at_store(*joining); !status) return in_context(*joining, std::move(status));
+  if (Status status = without_store ? alone(*joining) : meet_at_store(*joining); !status)
+    return in_context(*joining, std::move(status));
   return Joined{std::move(*endpoint), std::move(joining->membership)};
 }
 

@@ -27,7 +27,9 @@ bool is_local(const Address& address) {
 // One round over the places where the store may be; true once the outcome is final.
 class Search {
  public:
-  Search(std::vector<StoreTarget> targets, const StoreIdentity& identity) : targets_(std::move(targets)), identity_(identity) {}
+  Search(std::vector<StoreTarget> targets, const StoreIdentity& identity)
+      : targets_(std::move(targets)),
+        identity_(identity) {}
 
   bool round(Deadline deadline) {
     for (const StoreTarget& target : targets_) {
@@ -101,7 +103,8 @@ Result<OpenStore> host_store(const RendezvousPlan& plan, const StoreIdentity& id
       return opened;
     }
     last = server->status();
-    auto attempt = StoreClient::connect(target, identity, earlier(deadline, Deadline::after(kPatienceOfMany)), deadline);
+    auto attempt =
+        StoreClient::connect(target, identity, earlier(deadline, Deadline::after(kPatienceOfMany)), deadline);
     if (attempt.answer == Answer::refused) return attempt.status;
     if (attempt.answer != Answer::welcome) continue;
     OpenStore opened;
@@ -123,7 +126,8 @@ std::vector<StoreTarget> targets_of(const RendezvousPlan& plan) {
 }
 
 Result<PmiClient> open_pmi(const RendezvousUrl& url, Deadline deadline) {
-  auto pmi = url.host == "fd" ? Result<PmiClient>(PmiClient::borrow(url.port)) : PmiClient::connect(url.host, url.port, url.job, deadline);
+  auto pmi = url.host == "fd" ? Result<PmiClient>(PmiClient::borrow(url.port))
+                              : PmiClient::connect(url.host, url.port, url.job, deadline);
   if (!pmi) return pmi;
   if (Status status = pmi->start(deadline); !status) return status;
   return pmi;
@@ -131,7 +135,8 @@ Result<PmiClient> open_pmi(const RendezvousUrl& url, Deadline deadline) {
 
 // Rank 0 serves a store and tells where; the launcher passes it on. The exchange ends our use of PMI, for a process that
 // ends while its launcher believes it in use counts as crashed: so such a job joins once.
-Result<RendezvousPlan> plan_pmi(const RendezvousUrl& url, const StoreIdentity& identity, const std::string& selection, Deadline deadline) {
+Result<RendezvousPlan> plan_pmi(const RendezvousUrl& url, const StoreIdentity& identity, const std::string& selection,
+                                Deadline deadline) {
   RendezvousPlan plan;
   auto pmi = open_pmi(url, deadline);
   if (!pmi) return pmi.status();

@@ -19,7 +19,7 @@ namespace gradsync {
 struct OpenStore {
   std::shared_ptr<StoreServer> server;  // if this rank serves it; ends after our own connection to it
   std::unique_ptr<Store> store;
-  StoreClient* watch = nullptr;         // the same store, if it tells of losses
+  StoreClient* watch = nullptr;  // the same store, if it tells of losses
 };
 
 // What the URL means on this host, found out before anything is opened.
@@ -27,7 +27,9 @@ struct RendezvousPlan {
   RendezvousUrl url;                    // pmi is replaced by what it led to
   std::vector<Address> addresses;       // of tcp and host0
   std::shared_ptr<StoreServer> server;  // of pmi on rank 0
-  bool hosted() const { return url.kind == RendezvousUrl::Kind::host0 || url.kind == RendezvousUrl::Kind::unix_abstract; }
+  bool hosted() const {
+    return url.kind == RendezvousUrl::Kind::host0 || url.kind == RendezvousUrl::Kind::unix_abstract;
+  }
 };
 Result<RendezvousPlan> plan_rendezvous(const RendezvousUrl& url, const StoreIdentity& identity,
                                        const std::string& interface_selection, Deadline deadline);

@@ -26,9 +26,13 @@ using namespace std::chrono_literals;
 
 Address loopback() { return *parse_address("127.0.0.1"); }
 
-std::string url_of(const StoreServer& server, const std::string& job) { return fmt::format("tcp://{}/{}", text(server.address()), job); }
+std::string url_of(const StoreServer& server, const std::string& job) {
+  return fmt::format("tcp://{}/{}", text(server.address()), job);
+}
 
-std::string fresh_name(const std::string& what) { return fmt::format("gradsync-test-{}-{:016x}", what, random_number()); }
+std::string fresh_name(const std::string& what) {
+  return fmt::format("gradsync-test-{}-{:016x}", what, random_number());
+}
 
 Options options_of(std::int64_t rank, std::int64_t size, const std::string& rendezvous) {
   Options options;
@@ -50,7 +54,8 @@ std::vector<Result<Joined>> join_all(const std::vector<Options>& options) {
   return results;
 }
 
-std::vector<Options> world(std::uint32_t size, const std::string& rendezvous, const std::vector<std::string>& hosts = {}) {
+std::vector<Options> world(std::uint32_t size, const std::string& rendezvous,
+                           const std::vector<std::string>& hosts = {}) {
   std::vector<Options> all;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     all.push_back(options_of(rank, size, rendezvous));
@@ -79,7 +84,8 @@ TEST(Rendezvous, EveryWorldUpToEightMeetsAtATcpStore) {
   auto server = StoreServer::start(loopback());
   ASSERT_TRUE(server) << server.status().message;
   for (std::uint32_t size = 1; size <= 8; ++size)
-    expect_one_group(join_all(world(size, url_of(**server, fmt::format("job{}", size)))), std::vector<std::uint32_t>(size, 0));
+    expect_one_group(join_all(world(size, url_of(**server, fmt::format("job{}", size)))),
+                     std::vector<std::uint32_t>(size, 0));
 }
 
 TEST(Rendezvous, RankZeroServesAnAbstractSocket) {
@@ -123,7 +129,8 @@ TEST(Rendezvous, FiftyJobsAtOnceStayApart) {
   ASSERT_TRUE(server);
   std::vector<Options> all;
   for (int job = 0; job < 50; ++job)
-    for (const Options& options : world(2, job % 5 ? url_of(**server, fmt::format("job{}", job)) : "unix-abstract://" + fresh_name("many") + "/job"))
+    for (const Options& options : world(2, job % 5 ? url_of(**server, fmt::format("job{}", job))
+                                                   : "unix-abstract://" + fresh_name("many") + "/job"))
       all.push_back(options);
   const auto joined = join_all(all);
   std::set<std::uint64_t> jobs;
@@ -140,7 +147,8 @@ TEST(Rendezvous, NamesTheMissingRank) {
   auto server = StoreServer::start(loopback());
   ASSERT_TRUE(server);
   const auto path = std::filesystem::temp_directory_path() / fresh_name("missing");
-  for (const std::string& url : {url_of(**server, "job"), "file://" + path.string(), "unix-abstract://" + fresh_name("missing") + "/job"}) {
+  for (const std::string& url :
+       {url_of(**server, "job"), "file://" + path.string(), "unix-abstract://" + fresh_name("missing") + "/job"}) {
     auto options = world(4, url);
     options.erase(options.begin() + 2);
     for (Options& one : options) one.start_timeout = 1s;
@@ -161,7 +169,8 @@ TEST(Rendezvous, ARendezvousThatNeverAnswersIsNamedWithTheTimeWaited) {
   const auto result = join(options);
   ASSERT_FALSE(result);
   EXPECT_EQ(result.status().code, ErrorCode::timeout);
-  EXPECT_THAT(result.status().message, AllOf(HasSubstr(options.rendezvous), HasSubstr("timeout after 0.5 s"), HasSubstr("no answer")));
+  EXPECT_THAT(result.status().message,
+              AllOf(HasSubstr(options.rendezvous), HasSubstr("timeout after 0.5 s"), HasSubstr("no answer")));
 
   silent->reset();  // now nobody listens there
   const auto refused = join(options);
@@ -171,7 +180,8 @@ TEST(Rendezvous, ARendezvousThatNeverAnswersIsNamedWithTheTimeWaited) {
 }
 
 TEST(Rendezvous, AForeignServerIsNotOurProtocol) {
-  for (const std::string& answer : {std::string("HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n"), std::string("SSH-2.0-OpenSSH_9.2\r\n"), std::string()}) {
+  for (const std::string& answer : {std::string("HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n"),
+                                    std::string("SSH-2.0-OpenSSH_9.2\r\n"), std::string()}) {
     auto listener = listen_tcp(loopback());
     ASSERT_TRUE(listener);
     std::atomic<bool> stop{false};
@@ -191,7 +201,9 @@ TEST(Rendezvous, AForeignServerIsNotOurProtocol) {
     ASSERT_FALSE(result);
     EXPECT_EQ(result.status().code, ErrorCode::protocol) << result.status().message;
     EXPECT_THAT(result.status().message, HasSubstr("not a gradsync store"));
-    if (!answer.empty()) { EXPECT_THAT(result.status().message, HasSubstr("(it answered \"" + answer.substr(0, answer.find('\r')) + "\")")); }
+    if (!answer.empty()) {
+      EXPECT_THAT(result.status().message, HasSubstr("(it answered \"" + answer.substr(0, answer.find('\r')) + "\")"));
+    }
   }
 }
 
@@ -234,9 +246,11 @@ TEST(Rendezvous, BadArgumentsAreNamed) {
 // A worker process: this program again, running the test below and nothing else. (A fork without exec could not start
 // threads under the thread sanitizer.)
 pid_t start_worker(std::int64_t rank, std::int64_t size, const std::string& url, const std::string& then) {
-  std::vector<std::string> environment = {fmt::format("GRADSYNC_RANK={}", rank), fmt::format("GRADSYNC_SIZE={}", size), "GRADSYNC_RENDEZVOUS=" + url,
-                                          "GRADSYNC_OPTIONS=start_timeout=20", "JOIN_THEN=" + then};
-  std::vector<std::string> arguments = {"worker", "--gtest_also_run_disabled_tests", "--gtest_filter=Worker.DISABLED_Joins", "--gtest_brief=1"};
+  std::vector<std::string> environment = {fmt::format("GRADSYNC_RANK={}", rank), fmt::format("GRADSYNC_SIZE={}", size),
+                                          "GRADSYNC_RENDEZVOUS=" + url, "GRADSYNC_OPTIONS=start_timeout=20",
+                                          "JOIN_THEN=" + then};
+  std::vector<std::string> arguments = {"worker", "--gtest_also_run_disabled_tests",
+                                        "--gtest_filter=Worker.DISABLED_Joins", "--gtest_brief=1"};
   std::vector<char*> envp, argv;
   for (std::string& one : environment) envp.push_back(one.data());
   for (std::string& one : arguments) argv.push_back(one.data());
@@ -258,7 +272,8 @@ TEST(Worker, DISABLED_Joins) {
   if (std::string_view(then) == "be refused") {
     ASSERT_FALSE(joined);
     EXPECT_EQ(joined.status().code, ErrorCode::invalid_argument);
-    EXPECT_THAT(joined.status().message, HasSubstr(fmt::format("rank {} is already taken by another worker", options.rank)));
+    EXPECT_THAT(joined.status().message,
+                HasSubstr(fmt::format("rank {} is already taken by another worker", options.rank)));
     return;
   }
   ASSERT_TRUE(joined) << joined.status().message;
@@ -286,11 +301,11 @@ TEST(Rendezvous, ProcessesMeetWhateverTheStore) {
   auto server = StoreServer::start(loopback());
   ASSERT_TRUE(server);
   const auto path = std::filesystem::temp_directory_path() / fresh_name("processes");
-  for (const std::string& url : {url_of(**server, "job"), "file://" + path.string(), "unix-abstract://" + fresh_name("p") + "/job"}) {
+  for (const std::string& url :
+       {url_of(**server, "job"), "file://" + path.string(), "unix-abstract://" + fresh_name("p") + "/job"}) {
     for (std::uint32_t size : {2u, 3u, 8u}) {
       std::vector<pid_t> children;
-      for (std::uint32_t rank = 0; rank < size; ++rank)
-        children.push_back(start_worker(rank, size, url, "leave"));
+      for (std::uint32_t rank = 0; rank < size; ++rank) children.push_back(start_worker(rank, size, url, "leave"));
       for (pid_t child : children) EXPECT_EQ(exit_code(child), 0) << url << ", " << size << " ranks";
     }
   }
@@ -303,10 +318,12 @@ TEST(Rendezvous, ALeftoverFileOfAKilledJobConfusesNobody) {
   for (std::uint32_t killed_size : {3u, 4u}) {
     // Ranks 0 and 2 of an earlier job arrive and are killed while they wait for rank 1.
     std::vector<pid_t> children;
-    for (std::uint32_t rank : {0u, 2u})
-      children.push_back(start_worker(rank, killed_size, url, "leave"));
+    for (std::uint32_t rank : {0u, 2u}) children.push_back(start_worker(rank, killed_size, url, "leave"));
     const Deadline deadline = Deadline::after(10s);
-    const auto bytes = [&] { std::error_code none; return std::filesystem::exists(path) ? std::filesystem::file_size(path, none) : 0; };
+    const auto bytes = [&] {
+      std::error_code none;
+      return std::filesystem::exists(path) ? std::filesystem::file_size(path, none) : 0;
+    };
     while (bytes() < 200 && !deadline.passed()) std::this_thread::sleep_for(1ms);  // both have brought their places
     ASSERT_GE(bytes(), 200u);
     for (pid_t child : children) ::kill(child, SIGKILL), exit_code(child);
@@ -319,7 +336,8 @@ TEST(Rendezvous, ALeftoverFileOfAKilledJobConfusesNobody) {
     const auto before = bytes();
     const Deadline entered = Deadline::after(killed_size == 3 ? 10s : 50ms);
     while (bytes() == before && !entered.passed()) std::this_thread::sleep_for(1ms);
-    for (std::uint32_t rank : {0u, 2u}) threads.emplace_back([&, rank] { joined[rank].emplace(join(options_of(rank, 3, url))); });
+    for (std::uint32_t rank : {0u, 2u})
+      threads.emplace_back([&, rank] { joined[rank].emplace(join(options_of(rank, 3, url))); });
     for (auto& thread : threads) thread.join();
     std::vector<Result<Joined>> results;
     for (auto& one : joined) results.push_back(std::move(*one));

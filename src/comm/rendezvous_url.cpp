@@ -12,7 +12,8 @@ constexpr std::size_t kNameBytesMax = 100;  // of an abstract socket
 template <class... Args>
 Status bad(std::string_view url, fmt::format_string<Args...> format, Args&&... args) {
   return failure(ErrorCode::invalid_argument,
-                 "rendezvous \"{}\": {}; expected tcp://HOST:PORT/JOB, host0://HOST:PORT/JOB, unix-abstract://NAME/JOB or file:///PATH",
+                 "rendezvous \"{}\": {}; expected tcp://HOST:PORT/JOB, host0://HOST:PORT/JOB, unix-abstract://NAME/JOB "
+                 "or file:///PATH",
                  url, fmt::format(format, std::forward<Args>(args)...));
 }
 
@@ -58,9 +59,11 @@ Result<RendezvousUrl> parse_rendezvous(std::string_view url) {
   const std::string_view authority = rest.substr(0, slash);
   out.job = slash == std::string_view::npos ? "" : rest.substr(slash + 1);
   if (out.job.size() > store_protocol::kJobBytesMax)
-    return bad(url, "the job's name has {} bytes, at most {} are possible", out.job.size(), store_protocol::kJobBytesMax);
+    return bad(url, "the job's name has {} bytes, at most {} are possible", out.job.size(),
+               store_protocol::kJobBytesMax);
   if (out.kind == Kind::unix_abstract) {
-    if (authority.empty() || authority.size() > kNameBytesMax) return bad(url, "the socket's name has {} bytes, expected 1 to {}", authority.size(), kNameBytesMax);
+    if (authority.empty() || authority.size() > kNameBytesMax)
+      return bad(url, "the socket's name has {} bytes, expected 1 to {}", authority.size(), kNameBytesMax);
     out.name = authority;
     return out;
   }

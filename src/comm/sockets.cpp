@@ -21,8 +21,8 @@ Result<SocketAddress> abstract_address(std::string_view name) {
   SocketAddress out;
   auto* un = reinterpret_cast<sockaddr_un*>(&out.storage);
   if (name.size() + 1 > sizeof un->sun_path)
-    return failure(ErrorCode::invalid_argument, "abstract socket name is {} bytes, at most {} are possible", name.size(),
-                   sizeof un->sun_path - 1);
+    return failure(ErrorCode::invalid_argument, "abstract socket name is {} bytes, at most {} are possible",
+                   name.size(), sizeof un->sun_path - 1);
   un->sun_family = AF_UNIX;
   std::memcpy(un->sun_path + 1, name.data(), name.size());
   // An address of the family alone asks the kernel for a free name.

@@ -53,7 +53,8 @@ std::uint64_t process_identity() { return process_identity(::getpid()); }
 std::uint64_t process_identity(int process_id) {
   const std::string start = stat_field(process_id, 22);  // in clock ticks after the boot
   if (start.empty()) return 0;
-  return mix64(boot_identity() ^ mix64(inode("/proc/self/ns/pid") ^ mix64(static_cast<std::uint64_t>(process_id) ^ hash_text(start))));
+  return mix64(boot_identity() ^
+               mix64(inode("/proc/self/ns/pid") ^ mix64(static_cast<std::uint64_t>(process_id) ^ hash_text(start))));
 }
 
 std::uint64_t ancestor_identity(const std::string& name) {
@@ -78,7 +79,8 @@ std::string arrival_text(const std::vector<bool>& arrived) {
   const std::size_t present = arrived.size() - count;
   if (count == 0) return fmt::format("all {} ranks arrived", arrived.size());
   const std::string more = count > kListed ? fmt::format(" and {} more", count - kListed) : std::string();
-  return fmt::format("{} of {} ranks arrived; missing rank{} {}{}", present, arrived.size(), count > 1 ? "s" : "", missing, more);
+  return fmt::format("{} of {} ranks arrived; missing rank{} {}{}", present, arrived.size(), count > 1 ? "s" : "",
+                     missing, more);
 }
 
 }  // namespace gradsync

@@ -24,7 +24,8 @@ class Store {
   virtual std::uint64_t job() const = 0;
   // Every rank brings one blob under the name and gets the blobs of all, by rank. One request. A timeout says who is
   // missing, peer_lost who left. Names are used once.
-  virtual Result<std::vector<std::string>> gather(const std::string& name, const std::string& blob, Deadline deadline) = 0;
+  virtual Result<std::vector<std::string>> gather(const std::string& name, const std::string& blob,
+                                                  Deadline deadline) = 0;
   // Values outside gathers. `get` waits until somebody has put it.
   virtual Status put(const std::string& name, const std::string& value, Deadline deadline) = 0;
   virtual Result<std::string> get(const std::string& name, Deadline deadline) = 0;

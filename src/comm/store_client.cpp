@@ -41,9 +41,11 @@ std::string text(const StoreTarget& target) {
 }
 
 StoreClient::StoreClient(Descriptor socket, const StoreIdentity& identity)
-    : socket_(std::move(socket)), identity_(identity) {}
+    : socket_(std::move(socket)),
+      identity_(identity) {}
 
-StoreClient::Attempt StoreClient::connect(const StoreTarget& target, const StoreIdentity& identity, Deadline patience, Deadline deadline) {
+StoreClient::Attempt StoreClient::connect(const StoreTarget& target, const StoreIdentity& identity, Deadline patience,
+                                          Deadline deadline) {
   Attempt attempt;
   auto socket = target.tcp ? connect_tcp(*target.tcp) : connect_abstract(target.unix_name, patience);
   if (!socket) {
@@ -118,7 +120,8 @@ Status StoreClient::hear_welcome(Deadline deadline, Attempt& attempt) {
   const auto number = cut->type == static_cast<std::uint8_t>(Reply::welcome) ? decode_number(cut->body) : std::nullopt;
   if (!number) {
     attempt.answer = Answer::foreign;
-    return failure(ErrorCode::protocol, "the store's answer has type {} and {} bytes, expected a welcome", cut->type, cut->body.size());
+    return failure(ErrorCode::protocol, "the store's answer has type {} and {} bytes, expected a welcome", cut->type,
+                   cut->body.size());
   }
   job_ = *number;
   return {};
@@ -129,14 +132,16 @@ Status StoreClient::request(Request type, const std::string& body, Deadline dead
 }
 
 std::size_t StoreClient::frame_bytes_max() const {
-  return limits::store_key_bytes_max + limits::store_value_bytes_max + 64 + std::size_t{identity_.size} * (kBlobBytesMax + 2);
+  return limits::store_key_bytes_max + limits::store_value_bytes_max + 64 +
+         std::size_t{identity_.size} * (kBlobBytesMax + 2);
 }
 
 Result<Cut> StoreClient::next_frame(Deadline deadline) {
   for (;;) {
     bool bad = false;
     if (auto cut = cut_frame(buffer_, frame_bytes_max(), bad)) return std::move(*cut);
-    if (bad) return failure(ErrorCode::protocol, "the store sent a frame beyond the limit of {} bytes", frame_bytes_max());
+    if (bad)
+      return failure(ErrorCode::protocol, "the store sent a frame beyond the limit of {} bytes", frame_bytes_max());
     const std::size_t had = buffer_.size();
     buffer_.resize(had + kReadBytes);
     const ssize_t got = ::recv(socket_.get(), buffer_.data() + had, kReadBytes, MSG_DONTWAIT);
@@ -144,7 +149,8 @@ Result<Cut> StoreClient::next_frame(Deadline deadline) {
     buffer_.resize(had + (got > 0 ? static_cast<std::size_t>(got) : 0));
     if (got > 0 || (got < 0 && error == EINTR)) continue;
     if (got == 0) return failure(ErrorCode::unavailable, "the store closed the connection");
-    if (error != EAGAIN) return failure(ErrorCode::unavailable, "the connection to the store broke: {}", errno_text(error));
+    if (error != EAGAIN)
+      return failure(ErrorCode::unavailable, "the connection to the store broke: {}", errno_text(error));
     if (!poll_one(socket_.get(), POLLIN, deadline)) return failure(ErrorCode::timeout, "no answer from the store");
   }
 }
@@ -152,16 +158,18 @@ Result<Cut> StoreClient::next_frame(Deadline deadline) {
 Result<Cut> StoreClient::wait_for(Reply type, Reply or_type, Deadline deadline) {
   for (;;) {
     auto cut = next_frame(deadline);
-    if (!cut || cut->type == static_cast<std::uint8_t>(type) || cut->type == static_cast<std::uint8_t>(or_type)) return cut;
+    if (!cut || cut->type == static_cast<std::uint8_t>(type) || cut->type == static_cast<std::uint8_t>(or_type))
+      return cut;
     if (cut->type != static_cast<std::uint8_t>(Reply::gone)) continue;
     const auto gone = decode_gone(cut->body);
     if (!gone) return failure(ErrorCode::protocol, "the store sent a malformed frame");
-    return peer_failure(ErrorCode::peer_lost, static_cast<int>(gone->rank), "rank {} left the rendezvous: {}", gone->rank,
-                        gone->why);
+    return peer_failure(ErrorCode::peer_lost, static_cast<int>(gone->rank), "rank {} left the rendezvous: {}",
+                        gone->rank, gone->why);
   }
 }
 
-Result<std::vector<std::string>> StoreClient::gather(const std::string& name, const std::string& blob, Deadline deadline) {
+Result<std::vector<std::string>> StoreClient::gather(const std::string& name, const std::string& blob,
+                                                     Deadline deadline) {
   GRADSYNC_CHECK(blob.size() <= kBlobBytesMax && name.size() <= limits::store_key_bytes_max);
   if (Status sent = request(Request::gather, encode(Named{name, blob}), deadline); !sent) return sent;
   auto cut = wait_for(Reply::gathered, Reply::gathered, before(deadline, kAskBefore));
@@ -194,7 +202,8 @@ Result<std::string> StoreClient::get(const std::string& name, Deadline deadline)
   const auto cut = wait_for(Reply::value, Reply::value, deadline);
   if (!cut) return cut.status();
   auto named = decode_named(cut->body);
-  if (!named || named->name != name) return failure(ErrorCode::protocol, "the store's answer to get {} is malformed", name);
+  if (!named || named->name != name)
+    return failure(ErrorCode::protocol, "the store's answer to get {} is malformed", name);
   return std::move(named->value);
 }
 

@@ -40,7 +40,8 @@ class StoreClient final : public Store, public LossWatch {
     Status status;                        // all but welcome: why
   };
   // Whoever is there has until `patience` to greet as a store does, and then until `deadline` to let us in.
-  static Attempt connect(const StoreTarget& target, const StoreIdentity& identity, Deadline patience, Deadline deadline);
+  static Attempt connect(const StoreTarget& target, const StoreIdentity& identity, Deadline patience,
+                         Deadline deadline);
 
   std::uint64_t job() const override { return job_; }
   Result<std::vector<std::string>> gather(const std::string& name, const std::string& blob, Deadline deadline) override;

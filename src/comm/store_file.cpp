@@ -59,7 +59,8 @@ Status write_all(int file, std::string_view bytes, std::size_t offset) {
 }  // namespace
 
 bool FileStore::Writer::alive_here() const {
-  return boot != 0 && boot == boot_identity() && process != 0 && process_identity(static_cast<int>(process_id)) == process;
+  return boot != 0 && boot == boot_identity() && process != 0 &&
+         process_identity(static_cast<int>(process_id)) == process;
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& path, const StoreIdentity& identity,
@@ -73,8 +74,10 @@ Status FileStore::lock(Deadline deadline, Descriptor& file) {
   for (Pause pause;; pause(deadline)) {
     file.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
     if (!file) return failure(ErrorCode::unavailable, "cannot open: {}", errno_text(errno));
-    struct stat ours {}, named_now {};
-    if (::fstat(file.get(), &ours) != 0 || !S_ISREG(ours.st_mode)) return failure(ErrorCode::unavailable, "not a regular file");
+    struct stat ours {
+    }, named_now{};
+    if (::fstat(file.get(), &ours) != 0 || !S_ISREG(ours.st_mode))
+      return failure(ErrorCode::unavailable, "not a regular file");
     if (ours.st_uid != ::geteuid()) return failure(ErrorCode::unavailable, "it belongs to another user");
     if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
       const bool current = ::stat(path_.c_str(), &named_now) == 0 && named_now.st_ino == ours.st_ino;
@@ -93,7 +96,8 @@ Status FileStore::refresh(int file) {
   struct stat info {};
   if (::fstat(file, &info) != 0) return failure(ErrorCode::unavailable, "cannot read: {}", errno_text(errno));
   const auto bytes_total = static_cast<std::size_t>(info.st_size);
-  if (bytes_total > kFileBytesMax) return failure(ErrorCode::protocol, "the file has {} bytes, at most {} are possible", bytes_total, kFileBytesMax);
+  if (bytes_total > kFileBytesMax)
+    return failure(ErrorCode::protocol, "the file has {} bytes, at most {} are possible", bytes_total, kFileBytesMax);
   std::string header(std::min(kHeaderBytes, bytes_total), '\0');
   if (::pread(file, header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()))
     return failure(ErrorCode::unavailable, "cannot read: {}", errno_text(errno));
@@ -104,7 +108,8 @@ Status FileStore::refresh(int file) {
   const ssize_t got = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(log_.read));
   if (got < 0) return failure(ErrorCode::unavailable, "cannot read: {}", errno_text(errno));
   std::string_view unread(rest.data(), static_cast<std::size_t>(got));
-  for (std::size_t before = log_.read; read_record(unread); before = log_.read) unread.remove_prefix(log_.read - before);
+  for (std::size_t before = log_.read; read_record(unread); before = log_.read)
+    unread.remove_prefix(log_.read - before);
   return {};
 }
 
@@ -170,7 +175,8 @@ Status FileStore::append(int file, Type type, std::string_view body) {
 Status FileStore::start_run(int file) {
   const bool over = log_.run != 0 && log_.done.size() == log_.size;
   if (log_.run != 0 && !over && log_.first.process != identity_.process && log_.first.alive_here())
-    return failure(ErrorCode::invalid_argument, "rank 0 is already taken by process {} of this host", log_.first.process_id);
+    return failure(ErrorCode::invalid_argument, "rank 0 is already taken by process {} of this host",
+                   log_.first.process_id);
   run_ = random_number() | 1;
   std::string header(kHeaderBytes, '\0');
   WireWriter wire(as_writable_bytes(header));
@@ -198,7 +204,8 @@ Status FileStore::enter_run(int file, bool& inside) {
     return doubt_;
   }
   if (const auto found = log_.entered.find(identity_.rank); found != log_.entered.end()) {
-    doubt_ = failure(ErrorCode::invalid_argument, "rank {} is already taken by process {}", identity_.rank, found->second.process_id);
+    doubt_ = failure(ErrorCode::invalid_argument, "rank {} is already taken by process {}", identity_.rank,
+                     found->second.process_id);
     return certain && found->second.process != identity_.process && found->second.alive_here() ? doubt_ : Status{};
   }
   std::string body(kWriterBytes, '\0');
@@ -250,7 +257,8 @@ Status FileStore::take_part(const std::string& name, const std::string& blob, De
   return {};
 }
 
-Result<std::vector<std::string>> FileStore::gather(const std::string& name, const std::string& blob, Deadline deadline) {
+Result<std::vector<std::string>> FileStore::gather(const std::string& name, const std::string& blob,
+                                                   Deadline deadline) {
   for (Pause pause;; pause(deadline)) {
     bool finished = false;
     // Only the lock can run out of time in there; what was read before says more.
@@ -274,7 +282,8 @@ Status FileStore::missing(const std::string& name) const {
   }
   const auto first = std::find(here.begin(), here.end(), false);
   const int peer = first == here.end() ? 0 : static_cast<int>(first - here.begin());
-  return peer_failure(ErrorCode::timeout, peer, "{}{}", arrival_text(here), first == here.end() ? ", rank 0 did not confirm it" : "");
+  return peer_failure(ErrorCode::timeout, peer, "{}{}", arrival_text(here),
+                      first == here.end() ? ", rank 0 did not confirm it" : "");
 }
 
 Status FileStore::put(const std::string& name, const std::string& value, Deadline deadline) {
@@ -308,7 +317,8 @@ Status FileStore::settle(Deadline deadline) {
     if (log_.done.size() == log_.size) return ::unlink(path_.c_str()), Status{};
     if (identity_.rank != 0) return {};
     if (Status failed = check_failed(); !failed) return failed;
-    if (deadline.passed()) return failure(ErrorCode::timeout, "{} of {} ranks have finished the rendezvous", log_.done.size(), log_.size);
+    if (deadline.passed())
+      return failure(ErrorCode::timeout, "{} of {} ranks have finished the rendezvous", log_.done.size(), log_.size);
   }
 }
 

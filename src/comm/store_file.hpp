@@ -48,8 +48,8 @@ class FileStore final : public Store {
   struct Log {
     std::uint64_t run = 0;  // 0: no header
     std::uint32_t size = 0;
-    Writer first;           // rank 0
-    std::size_t read = 0;   // bytes understood
+    Writer first;          // rank 0
+    std::size_t read = 0;  // bytes understood
     std::map<std::uint32_t, Writer> entered;
     std::map<std::string, std::map<std::uint32_t, std::string>> gathers;
     std::set<std::string> confirmed;
@@ -59,7 +59,9 @@ class FileStore final : public Store {
   };
 
   FileStore(std::string path, const StoreIdentity& identity, std::function<void(std::uint64_t)> entered)
-      : path_(std::move(path)), identity_(identity), entered_(std::move(entered)) {}
+      : path_(std::move(path)),
+        identity_(identity),
+        entered_(std::move(entered)) {}
 
   Status lock(Deadline deadline, Descriptor& file);  // the file that the path names now, created if need be
   Status refresh(int file);                          // reads what was appended

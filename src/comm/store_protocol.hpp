@@ -19,7 +19,7 @@ namespace gradsync::store_protocol {
 inline constexpr std::string_view kOpening = "GRADSYNC /store/1 HTTP/1.1\r\n\r\n";
 inline constexpr std::string_view kGreeting = "GRADSYNC-STORE1\n";
 inline constexpr std::size_t kFrameHeaderBytes = 5;
-inline constexpr std::size_t kBlobBytesMax = 1024;     // of one rank in a gather
+inline constexpr std::size_t kBlobBytesMax = 1024;  // of one rank in a gather
 inline constexpr std::size_t kJobBytesMax = 200;
 inline constexpr std::size_t kTextBytesMax = 1024;
 inline constexpr std::size_t kRequestBytesMax = limits::store_key_bytes_max + limits::store_value_bytes_max + 64;

@@ -11,9 +11,9 @@ namespace gradsync {
 using namespace store_protocol;
 
 namespace {
-constexpr std::size_t kRoomsMax = 4096;              // meetings of all jobs at a time
-constexpr std::size_t kNamesMax = 1024;              // values and gathers of one meeting
-constexpr std::size_t kRoomBytesMax = 256u << 20;    // what all ranks of one meeting may bring
+constexpr std::size_t kRoomsMax = 4096;            // meetings of all jobs at a time
+constexpr std::size_t kNamesMax = 1024;            // values and gathers of one meeting
+constexpr std::size_t kRoomBytesMax = 256u << 20;  // what all ranks of one meeting may bring
 }  // namespace
 
 bool StoreRooms::refuse(Connection to, Refusal reason, std::string why, Out& out) {
@@ -31,7 +31,8 @@ std::shared_ptr<StoreRooms::Room> StoreRooms::open_room(const std::string& job) 
 std::string StoreRooms::objection(const Hello& hello, Room* open) const {
   if (hello.size == 0 || hello.size > limits::ranks_max)
     return fmt::format("world size is {}, expected 1 to {}", hello.size, limits::ranks_max);
-  if (hello.rank >= hello.size) return fmt::format("rank {} is outside of the world of {} ranks", hello.rank, hello.size);
+  if (hello.rank >= hello.size)
+    return fmt::format("rank {} is outside of the world of {} ranks", hello.rank, hello.size);
   if (open && open->size != hello.size)
     return fmt::format("ranks disagree on the world size: rank {} says {}, rank {} says {}", hello.rank, hello.size,
                        open->first_rank, open->size);
@@ -54,7 +55,8 @@ bool StoreRooms::hello(Connection from, const Hello& hello, Out& out) {
   if (std::string why = broken_before(hello); !why.empty()) return refuse(from, Refusal::wrong, std::move(why), out);
   std::shared_ptr<Room> room = open_room(hello.job);
   if (std::string why = objection(hello, room.get()); !why.empty()) {
-    if (room && room->size != hello.size && hello.rank < hello.size && hello.size <= limits::ranks_max) {  // this job cannot start: all its ranks hear it
+    if (room && room->size != hello.size && hello.rank < hello.size &&
+        hello.size <= limits::ranks_max) {  // this job cannot start: all its ranks hear it
       break_up(*room, why);
       tell_gone(*room, hello.rank, why, out);
     }
@@ -180,7 +182,8 @@ void StoreRooms::break_up(Room& room, std::string why) {
 
 std::string StoreRooms::broken_before(const Hello& hello) {
   for (const auto& room : rooms_) {
-    if (!room->broken || room->job != hello.job || hello.rank >= room->size || room->members[hello.rank].entered) continue;
+    if (!room->broken || room->job != hello.job || hello.rank >= room->size || room->members[hello.rank].entered)
+      continue;
     room->members[hello.rank].entered = true;
     std::string why = room->broken_why;
     if (++room->entered == room->size && room->present == 0) std::erase(rooms_, std::shared_ptr<Room>(room));

@@ -27,7 +27,8 @@ class StoreRooms {
 
   // `only_job`: refuse all others; empty: take any. `number` gives random numbers.
   StoreRooms(std::string only_job, std::function<std::uint64_t()> number)
-      : only_job_(std::move(only_job)), number_(std::move(number)) {}
+      : only_job_(std::move(only_job)),
+        number_(std::move(number)) {}
 
   // All return false if the connection has broken the protocol and is to be closed at once.
   bool hello(Connection from, const store_protocol::Hello& hello, Out& out);

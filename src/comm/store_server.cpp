@@ -35,7 +35,10 @@ constexpr auto kDrainFor = std::chrono::milliseconds(500);  // at the end, for a
 class StoreServer::Loop {
  public:
   Loop(Descriptor listener, bool local, std::string job, std::shared_ptr<std::atomic<std::uint64_t>> strangers)
-      : listener_(std::move(listener)), local_(local), rooms_(std::move(job), random_number), strangers_(std::move(strangers)) {
+      : listener_(std::move(listener)),
+        local_(local),
+        rooms_(std::move(job), random_number),
+        strangers_(std::move(strangers)) {
     watch(EPOLL_CTL_ADD, listener_.get(), kListener, EPOLLIN);
     watch(EPOLL_CTL_ADD, wake_.get(), kWake, EPOLLIN);
   }
@@ -65,8 +68,8 @@ class StoreServer::Loop {
     Deadline until = Deadline::after(limits::handshake_timeout);  // of opening and hello
     std::string in;
     std::deque<Frame> out;
-    std::size_t sent = 0;  // of the first frame of out
-    bool close = false;    // once all is sent
+    std::size_t sent = 0;                      // of the first frame of out
+    bool close = false;                        // once all is sent
     std::list<std::uint64_t>::iterator place;  // in pending_, until it is a member
   };
 
@@ -157,7 +160,8 @@ class StoreServer::Loop {
     }
     for (;;) {
       bool bad = false;
-      const auto cut = cut_frame(connection.in, connection.phase == Phase::member ? kRequestBytesMax : kHelloFrameMax, bad);
+      const auto cut =
+          cut_frame(connection.in, connection.phase == Phase::member ? kRequestBytesMax : kHelloFrameMax, bad);
       if (!cut) return !bad;
       StoreRooms::Out out;
       const bool fine = answer(id, connection, *cut, out);
@@ -192,9 +196,11 @@ class StoreServer::Loop {
   bool flush(std::uint64_t id, Connection& connection) {
     while (!connection.out.empty()) {
       const std::string& first = *connection.out.front();
-      const ssize_t sent = ::send(connection.socket.get(), first.data() + connection.sent, first.size() - connection.sent, MSG_NOSIGNAL);
+      const ssize_t sent =
+          ::send(connection.socket.get(), first.data() + connection.sent, first.size() - connection.sent, MSG_NOSIGNAL);
       if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0 && errno == EAGAIN) return watch(EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLIN | EPOLLOUT), true;
+      if (sent < 0 && errno == EAGAIN)
+        return watch(EPOLL_CTL_MOD, connection.socket.get(), id, EPOLLIN | EPOLLOUT), true;
       if (sent < 0) return false;
       connection.sent += static_cast<std::size_t>(sent);
       if (connection.sent == first.size()) connection.out.pop_front(), connection.sent = 0;

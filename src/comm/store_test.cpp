@@ -48,7 +48,8 @@ TEST(ArrivalText, CountsAndNamesAtMostEight) {
   EXPECT_EQ(arrival_text({true, true, false, true}), "3 of 4 ranks arrived; missing rank 2");
   EXPECT_EQ(arrival_text({false, true, false}), "1 of 3 ranks arrived; missing ranks 0, 2");
   EXPECT_EQ(arrival_text({true}), "all 1 ranks arrived");
-  EXPECT_EQ(arrival_text(std::vector<bool>(10, false)), "0 of 10 ranks arrived; missing ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+  EXPECT_EQ(arrival_text(std::vector<bool>(10, false)),
+            "0 of 10 ranks arrived; missing ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
 TEST(Store, GathersPutsAndGets) {
@@ -87,8 +88,13 @@ TEST(Store, StrangersAreDroppedAndCounted) {
   Random random(1);
   for (char& c : noise) c = static_cast<char>(random.next());
   const std::string opening(kOpening);
-  std::vector<std::string> said = {"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", noise, opening + noise, opening + frame(Request::gather, "x"),
-                                   opening + frame(Request::hello, "short"), opening + std::string("\xff\xff\xff\xff\x01", 5)};
+  std::vector<std::string> said = {"",
+                                   "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                                   noise,
+                                   opening + noise,
+                                   opening + frame(Request::gather, "x"),
+                                   opening + frame(Request::hello, "short"),
+                                   opening + std::string("\xff\xff\xff\xff\x01", 5)};
   for (std::size_t bytes = 1; bytes <= 7; ++bytes) said.push_back(opening.substr(0, bytes));
   std::uint64_t expected = 0;
   for (const std::string& text : said) {
@@ -119,7 +125,9 @@ TEST(Store, AMemberThatBreaksTheProtocolIsClosedAndTheOthersHearIt) {
   auto bad = connect_tcp(server->address());
   ASSERT_TRUE(bad);
   const store_protocol::Hello hello{"job", 1, 2, 9};
-  ASSERT_TRUE(send_all(bad->get(), std::string(kOpening) + frame(Request::hello, encode(hello)) + frame(static_cast<Request>(99), ""), soon()));
+  ASSERT_TRUE(send_all(
+      bad->get(), std::string(kOpening) + frame(Request::hello, encode(hello)) + frame(static_cast<Request>(99), ""),
+      soon()));
   const auto got = good.client->gather("x", "", soon());
   ASSERT_FALSE(got);
   EXPECT_EQ(got.status().code, ErrorCode::peer_lost);
@@ -131,11 +139,11 @@ TEST(Store, FramesSurviveAnySplitAndNoiseNeverCrashesTheDecoders) {
   for (int trial = 0; trial < 20000; ++trial) {
     std::string body(random.below(40), '\0');
     for (char& c : body) c = static_cast<char>(random.below(3) ? random.below(4) : random.next());
-    (void)store_protocol::decode_hello(body), (void)decode_named(body), (void)decode_gone(body), (void)decode_refused(body);
+    (void)store_protocol::decode_hello(body), (void)decode_named(body), (void)decode_gone(body),
+        (void)decode_refused(body);
     (void)decode_blobs(body, static_cast<std::uint32_t>(random.below(5)));
     bool bad = false;
-    while (cut_frame(body, 16, bad)) {
-    }
+    while (cut_frame(body, 16, bad)) {}
   }
   const std::string one = frame(Request::put, encode(Named{"name", "value"}));
   std::string buffer;
@@ -154,7 +162,8 @@ TEST(Store, FramesSurviveAnySplitAndNoiseNeverCrashesTheDecoders) {
 // Rooms without sockets: connections are numbers.
 class Rooms : public testing::Test {
  protected:
-  std::string enter(std::uint64_t connection, const std::string& job, std::uint32_t rank, std::uint32_t size, std::uint64_t process) {
+  std::string enter(std::uint64_t connection, const std::string& job, std::uint32_t rank, std::uint32_t size,
+                    std::uint64_t process) {
     StoreRooms::Out out;
     rooms_.hello(connection, {job, rank, size, process}, out);
     for (const auto& one : out)
@@ -211,7 +220,12 @@ TEST_F(Rooms, ManyJobsThatFailLeaveABoundedNumberOfRooms) {
 
 TEST(FileStore, SaysWhatIsWrongWithTheFile) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("gradsync-test-{:016x}", random_number());
-  const auto open = [&] { return FileStore::open(path, {"", 0, 2, 1}, [](std::uint64_t) {}, Deadline::after(100ms)).status().message; };
+  const auto open = [&] {
+    return FileStore::open(
+               path, {"", 0, 2, 1}, [](std::uint64_t) {}, Deadline::after(100ms))
+        .status()
+        .message;
+  };
   std::ofstream(path) << "precious notes of the user";
   EXPECT_THAT(open(), HasSubstr("not a file of gradsync"));
   EXPECT_EQ(std::filesystem::file_size(path), 26u);  // untouched
@@ -226,7 +240,10 @@ TEST(FileStore, SaysWhatIsWrongWithTheFile) {
 
 TEST(FileStore, ASecondLivingRankZeroIsTurnedAway) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("gradsync-test-{:016x}", random_number());
-  const auto open = [&](std::uint64_t process) { return FileStore::open(path, {"", 0, 2, process}, [](std::uint64_t) {}, Deadline::after(1s)); };
+  const auto open = [&](std::uint64_t process) {
+    return FileStore::open(
+        path, {"", 0, 2, process}, [](std::uint64_t) {}, Deadline::after(1s));
+  };
   const auto first = open(process_identity());
   ASSERT_TRUE(first) << first.status().message;
   EXPECT_THAT(open(5).status().message, HasSubstr("rank 0 is already taken by process"));
@@ -241,7 +258,8 @@ TEST(ProcessIdentity, TellsProcessesApart) {
 }
 
 TEST(Pmi, LinesAndAnExchange) {
-  EXPECT_EQ(parse_pmi_line("cmd=get_result rc=0 msg=success value=tcp://1.2.3.4:5/a=b")["value"], "tcp://1.2.3.4:5/a=b");
+  EXPECT_EQ(parse_pmi_line("cmd=get_result rc=0 msg=success value=tcp://1.2.3.4:5/a=b")["value"],
+            "tcp://1.2.3.4:5/a=b");
   int sockets[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
   const Descriptor ours(sockets[0]), launcher(sockets[1]);

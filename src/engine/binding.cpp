@@ -28,7 +28,8 @@ std::uint64_t first_conflict(const Region& mine, std::uint64_t mine_done, const 
     const std::uint64_t skip = theirs_done > their_base ? std::min(theirs_done - their_base, their.bytes) : 0;
     std::uint64_t base = 0;
     for (const Region::Stretch& stretch : mine.stretches()) {
-      limit = std::min(limit, meet(stretch, base, mine_done, their.data + skip, their.data + their.bytes, mine.bytes()));
+      limit =
+          std::min(limit, meet(stretch, base, mine_done, their.data + skip, their.data + their.bytes, mine.bytes()));
       base += stretch.bytes;
     }
     their_base += their.bytes;
@@ -39,10 +40,14 @@ std::uint64_t first_conflict(const Region& mine, std::uint64_t mine_done, const 
 Region Binding::region(Space space, Range range) const {
   const Memory& memory = spaces[static_cast<std::size_t>(space)];
   const std::uint32_t cycle = shape.cycle(space), group = range.first / cycle * cycle;
-  const std::uint32_t skipped = space == Space::scratch ? 0 : space == Space::input ? shape.input.first : shape.output.first;
+  const std::uint32_t skipped = space == Space::scratch ? 0
+                                : space == Space::input ? shape.input.first
+                                                        : shape.output.first;
   const std::uint64_t origin = memory.layout.offset(skipped);
   const std::uint64_t copy = space == Space::scratch ? group / cycle * memory.layout.elements() : 0;
-  const auto at = [&](std::uint32_t chunk) { return (memory.layout.offset(skipped + chunk) - origin + copy) * element_bytes; };
+  const auto at = [&](std::uint32_t chunk) {
+    return (memory.layout.offset(skipped + chunk) - origin + copy) * element_bytes;
+  };
   const std::uint32_t begin = range.first - group, end = begin + range.count;
   if (end <= cycle) return Region({memory.data + at(begin), at(end) - at(begin)}, {});
   return Region({memory.data + at(begin), at(cycle) - at(begin)}, {memory.data + at(0), at(end - cycle) - at(0)});

@@ -37,7 +37,8 @@ class Region {
 
 // The lowest position of `mine`, at or after `mine_done`, whose byte is one of `theirs` at or after `theirs_done`;
 // mine.bytes() if there is none.
-std::uint64_t first_conflict(const Region& mine, std::uint64_t mine_done, const Region& theirs, std::uint64_t theirs_done);
+std::uint64_t first_conflict(const Region& mine, std::uint64_t mine_done, const Region& theirs,
+                             std::uint64_t theirs_done);
 
 // A value: copies freely, owns nothing. `input` is only read.
 struct Binding {

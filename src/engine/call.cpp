@@ -35,8 +35,9 @@ bool same_call(Call mine, Call theirs) {
 }
 
 Status mismatch(const Made& theirs, const Made& mine) {
-  return peer_failure(ErrorCode::mismatch, static_cast<int>(theirs.rank), "rank {} called {} #{} ({}), rank {} called {} #{} ({})",
-                      theirs.rank, name_of(theirs.call.collective), theirs.sequence, describe(theirs.call), mine.rank,
+  return peer_failure(ErrorCode::mismatch, static_cast<int>(theirs.rank),
+                      "rank {} called {} #{} ({}), rank {} called {} #{} ({})", theirs.rank,
+                      name_of(theirs.call.collective), theirs.sequence, describe(theirs.call), mine.rank,
                       name_of(mine.call.collective), mine.sequence, describe(mine.call));
 }
 
@@ -74,8 +75,9 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
     return failure(ErrorCode::protocol, "frame begins with 0x{:08x}, expected 0x{:08x}", magic, kMagic);
   if (collective >= kCollectiveCount || dtype >= kDTypeCount || op >= kReduceOpCount || algorithm >= kAlgorithmCount ||
       header.payload_bytes > limits::message_bytes_max)
-    return failure(ErrorCode::protocol, "frame of unknown content (collective {}, dtype {}, op {}, algorithm {}, {} bytes)",
-                   collective, dtype, op, algorithm, header.payload_bytes);
+    return failure(ErrorCode::protocol,
+                   "frame of unknown content (collective {}, dtype {}, op {}, algorithm {}, {} bytes)", collective,
+                   dtype, op, algorithm, header.payload_bytes);
   header.call.collective = static_cast<Collective>(collective);
   header.call.dtype = static_cast<DType>(dtype);
   header.call.op = static_cast<ReduceOp>(op);

@@ -16,12 +16,12 @@ namespace gradsync {
 struct Call {
   Collective collective = Collective::barrier;
   DType dtype = DType::u8;
-  ReduceOp op = ReduceOp::sum;             // sum where nothing is reduced
+  ReduceOp op = ReduceOp::sum;  // sum where nothing is reduced
   Algorithm algorithm = Algorithm::flat;
-  std::uint32_t root = 0;                  // 0 where there is no root
+  std::uint32_t root = 0;  // 0 where there is no root
   std::uint32_t segments = 1;
-  std::uint64_t count = 0;                 // elements of the message, or of a block where blocks are equal
-  std::uint64_t counts_hash = 0;           // of the given block sizes, 0 where blocks are equal
+  std::uint64_t count = 0;        // elements of the message, or of a block where blocks are equal
+  std::uint64_t counts_hash = 0;  // of the given block sizes, 0 where blocks are equal
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -48,8 +48,8 @@ class CallHistory {
 
 // What precedes each message on a stream.
 struct FrameHeader {
-  std::uint64_t epoch = 0;          // of the communicator
-  std::uint64_t sequence = 0;       // the operation's number on it (collectives), or on the pair (send and recv)
+  std::uint64_t epoch = 0;     // of the communicator
+  std::uint64_t sequence = 0;  // the operation's number on it (collectives), or on the pair (send and recv)
   std::uint64_t payload_bytes = 0;
   Call call;
 };

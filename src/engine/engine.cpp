@@ -109,7 +109,8 @@ Status Engine::check_leftovers() {
   std::vector<std::uint32_t> senders;
   transport_->append_senders(Channel::collective, senders);
   for (std::uint32_t from : senders) {
-    Result<std::span<const std::byte>> shown = transport_->peek({from, Channel::collective}, limits::frame_header_bytes);
+    Result<std::span<const std::byte>> shown =
+        transport_->peek({from, Channel::collective}, limits::frame_header_bytes);
     if (!shown || shown->size() < limits::frame_header_bytes) continue;
     Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
     if (!header || header->sequence > completed_sequence_) continue;
@@ -125,8 +126,8 @@ Status Engine::overdue(const Operation& operation, const Operation& front) const
                    describe(operation.request().call));
   const Execution& execution = front.execution();
   const int peer = execution.waits_for();
-  return peer_failure(ErrorCode::timeout, peer, "{} ({}): deadline passed, waiting for {} ({} of {})",
-                      operation.name(), describe(operation.request().call),
+  return peer_failure(ErrorCode::timeout, peer, "{} ({}): deadline passed, waiting for {} ({} of {})", operation.name(),
+                      describe(operation.request().call),
                       peer < 0 ? "nobody" : transport_->describe(static_cast<std::uint32_t>(peer)),
                       execution.waits_in_words(), front.name());
 }

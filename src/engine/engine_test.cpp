@@ -21,7 +21,8 @@ class World {
  public:
   World(std::uint32_t size, std::size_t ring_bytes) {
     auto fabric = make_loopback_fabric(size, ring_bytes);
-    for (std::uint32_t r = 0; r < size; ++r) engines_.push_back(std::make_unique<Engine>(loopback_transport(fabric, r)));
+    for (std::uint32_t r = 0; r < size; ++r)
+      engines_.push_back(std::make_unique<Engine>(loopback_transport(fabric, r)));
   }
   Engine& engine(std::uint32_t rank) { return *engines_[rank]; }
 
@@ -110,7 +111,8 @@ TEST(Engine, NoAlgorithmStallsHoweverSmallTheStreams) {
     for (std::uint32_t size : {2u, 3u, 5u, 8u, 9u})
       for (std::size_t count : {0u, 1u, 7u, 3001u})
         for (std::size_t ring_bytes : {128u, 1024u, 65536u})
-          expect_sums({entry.collective, entry.algorithm, size, 0, entry.pipelines ? 3u : 1u, two_hosts(size)}, ring_bytes, count);
+          expect_sums({entry.collective, entry.algorithm, size, 0, entry.pipelines ? 3u : 1u, two_hosts(size)},
+                      ring_bytes, count);
   }
 }
 
@@ -174,9 +176,9 @@ TEST(Region, FindsTheFirstByteThatTwoRangesShare) {
     return Region::Stretch{memory.data() + first, last - first};
   };
   const Region wrapped(at(80, 100), at(0, 20)), middle(at(10, 90), {}), apart(at(30, 40), {});
-  EXPECT_EQ(first_conflict(wrapped, 0, middle, 0), 0u);     // byte 80 of memory
-  EXPECT_EQ(first_conflict(wrapped, 10, middle, 0), 30u);   // 90 to 100 are free, then 0 to 10, then byte 10
-  EXPECT_EQ(first_conflict(wrapped, 0, middle, 75), 5u);    // what is left of the other begins at byte 85
+  EXPECT_EQ(first_conflict(wrapped, 0, middle, 0), 0u);    // byte 80 of memory
+  EXPECT_EQ(first_conflict(wrapped, 10, middle, 0), 30u);  // 90 to 100 are free, then 0 to 10, then byte 10
+  EXPECT_EQ(first_conflict(wrapped, 0, middle, 75), 5u);   // what is left of the other begins at byte 85
   EXPECT_EQ(first_conflict(wrapped, 0, middle, 80), 40u);
   EXPECT_EQ(first_conflict(wrapped, 0, apart, 0), 40u);
   EXPECT_EQ(first_conflict(middle, 0, wrapped, 0), 0u);
@@ -186,8 +188,8 @@ TEST(Region, FindsTheFirstByteThatTwoRangesShare) {
 }
 
 TEST(Frame, SurvivesTheWireAndRefusesNoise) {
-  const FrameHeader header{0x0123456789abcdefu, 42, 8192,
-                           {Collective::reduce, DType::bf16, ReduceOp::avg, Algorithm::tree, 3, 5, 4096, 77}};
+  const FrameHeader header{
+      0x0123456789abcdefu, 42, 8192, {Collective::reduce, DType::bf16, ReduceOp::avg, Algorithm::tree, 3, 5, 4096, 77}};
   const FrameBytes bytes = encode(header);
   Result<FrameHeader> back = decode_frame(bytes);
   ASSERT_TRUE(back.ok());

@@ -13,7 +13,6 @@ constexpr std::size_t kPayloadBytesOffset = 24;   // of payload_bytes in a frame
 
 std::uint64_t round_down(std::uint64_t bytes, std::uint64_t unit) { return bytes / unit * unit; }
 
-
 }  // namespace
 
 std::string operation_name(const Call& call, std::uint64_t sequence) {
@@ -165,7 +164,8 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
     } else {
       Result<std::span<const std::byte>> shown = transport.peek(from, setup_.binding.element_bytes);
       if (!shown) return shown.status();
-      const std::uint64_t bytes = round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
+      const std::uint64_t bytes =
+          round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
       if (bytes == 0) break;
       combine(into, shown->data(), bytes, counters);
       transport.consume(from, static_cast<std::size_t>(bytes));
@@ -199,7 +199,8 @@ bool Execution::advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& 
   while (progress.done < end) {
     const Region::Stretch into = progress.target.from(progress.done), from = progress.source.from(progress.done);
     std::uint64_t bytes = std::min({into.bytes, from.bytes, end - progress.done});
-    if (assign && into.data == from.data) bytes = std::min(into.bytes, from.bytes);  // in place: nothing to do, no hazard
+    if (assign && into.data == from.data)
+      bytes = std::min(into.bytes, from.bytes);  // in place: nothing to do, no hazard
     else if (assign) std::memcpy(into.data, from.data, static_cast<std::size_t>(bytes));
     else combine(into, from.data, bytes, counters);
     progress.done += bytes;

@@ -52,8 +52,8 @@ class Execution {
 
  private:
   struct Progress {
-    Region target, source;       // source: local steps only
-    std::uint64_t bytes = 0;     // of the target
+    Region target, source;    // source: local steps only
+    std::uint64_t bytes = 0;  // of the target
     std::uint64_t done = 0;
     std::uint64_t header_done = 0;  // bytes of the frame header sent or consumed
     bool staged = false;            // the payload comes from staging_

@@ -23,7 +23,8 @@ Status Execution::check_header(std::uint32_t from, const FrameHeader& header, st
                         header.epoch, setup_.epoch);
   const Made theirs{from, header.sequence, header.call};
   const std::uint32_t me = setup_.schedule->rank;
-  const Call* past = setup_.history && setup_.channel == Channel::collective ? setup_.history->find(header.sequence) : nullptr;
+  const Call* past =
+      setup_.history && setup_.channel == Channel::collective ? setup_.history->find(header.sequence) : nullptr;
   if (past && !same_call(*past, header.call)) return mismatch(theirs, {me, header.sequence, *past});
   if (header.sequence != setup_.sequence || !same_call(setup_.call, header.call))
     return mismatch(theirs, {me, setup_.sequence, setup_.call});
@@ -104,7 +105,8 @@ Result<bool> Execution::stage(Transport& transport, Counters& counters) {
     first_live = std::min(first_live, cursor_.index(slot));
     const Progress& p = progress_[slot];
     // A message that goes straight to its place is not staged.
-    if (cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 && p.header_done != 0 && !p.staged)
+    if (cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 && p.header_done != 0 &&
+        !p.staged)
       seen.push_back(cursor_.step(slot).peer);
     return true;
   });
@@ -117,7 +119,8 @@ Result<bool> Execution::stage(Transport& transport, Counters& counters) {
     if (cursor_.is_done(i)) continue;
     seen.push_back(step.peer);
     if (!all && cursor_.is_live(i)) continue;
-    Result<bool> staged = stage_peer(step.peer, setup_.binding.region(step.space, step.range()).bytes(), transport, counters);
+    Result<bool> staged =
+        stage_peer(step.peer, setup_.binding.region(step.space, step.range()).bytes(), transport, counters);
     if (!staged) return staged;
     moved = moved || *staged;
   }

@@ -25,7 +25,9 @@ std::shared_ptr<std::byte> ScratchPool::take(std::size_t bytes) {
 }
 
 Operation::Operation(Request request, std::uint64_t epoch, std::shared_ptr<Completion> completion)
-    : request_(std::move(request)), epoch_(epoch), completion_(std::move(completion)) {
+    : request_(std::move(request)),
+      epoch_(epoch),
+      completion_(std::move(completion)) {
   const Call& call = request_.call;
   work_ = reduces() ? kernels::work_of(call.dtype, call.op) : kernels::same_as(call.dtype);
 }

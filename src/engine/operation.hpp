@@ -32,12 +32,12 @@ struct Request {
   Channel channel = Channel::collective;
   Call call;
   std::shared_ptr<const Schedule> schedule;
-  const void* input = nullptr;   // the caller's memory, borrowed until done
+  const void* input = nullptr;              // the caller's memory, borrowed until done
   std::shared_ptr<const void> owned_input;  // where the library made a copy of it
   void* output = nullptr;
   Layout input_layout, output_layout;  // of the whole message; equal except for all_to_all
   Deadline deadline = Deadline::after(Nanoseconds{0});
-  std::uint64_t contributions = 1;     // avg divides by it
+  std::uint64_t contributions = 1;  // avg divides by it
 };
 
 // Memory of one communicator's operations that is kept from one to the next.

@@ -26,7 +26,8 @@ std::vector<float> widened(DType dtype, const std::vector<std::uint16_t>& from) 
   return into;
 }
 
-std::vector<std::uint16_t> finished(DType dtype, ReduceOp op, std::uint64_t contributions, const std::vector<float>& from) {
+std::vector<std::uint16_t> finished(DType dtype, ReduceOp op, std::uint64_t contributions,
+                                    const std::vector<float>& from) {
   std::vector<std::uint16_t> into(from.size());
   finish(dtype, op, Work::f32, contributions, into.data(), from.data(), from.size());
   return into;
@@ -105,7 +106,8 @@ TEST(Finish, RoundsTheQuotientOfAvgOnce) {
         const auto low = static_cast<std::uint16_t>(random.below(f.infinity));
         const double middle = (finite_value(f, low) + finite_value(f, static_cast<std::uint16_t>(low + 1))) / 2;
         const auto value = static_cast<float>(middle * static_cast<double>(n));
-        const float up = std::nextafter(value, std::numeric_limits<float>::infinity()), down = std::nextafter(value, 0.0f);
+        const float up = std::nextafter(value, std::numeric_limits<float>::infinity()),
+                    down = std::nextafter(value, 0.0f);
         values.insert(values.end(), {value, -up, down});
         values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(random.next())));
       }
@@ -211,7 +213,8 @@ TEST(Convert, DoesNotDependOnTheCallersFloatMode) {
   on_every_instruction_set([&] {
     const auto wanted = work_through();
     const unsigned before = _mm_getcsr();
-    const unsigned hostile = 0x8040 | 0x4000 | 0x1f00;  // FTZ, DAZ, upward, invalid unmasked; Intel SDM volume 1, 10.2.3
+    const unsigned hostile =
+        0x8040 | 0x4000 | 0x1f00;  // FTZ, DAZ, upward, invalid unmasked; Intel SDM volume 1, 10.2.3
     _mm_setcsr(hostile);
     const auto found = work_through();
     const unsigned after = _mm_getcsr();
@@ -242,8 +245,14 @@ void check_average(DType dtype, const std::vector<T>& values, std::uint64_t n) {
 template <class T, class Sum>
 void check_averages(DType dtype) {
   Random random(12);
-  std::vector<T> values = {std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), T{0}, T{1},
-                           static_cast<T>(-1), static_cast<T>(-7), T{7}, std::numeric_limits<T>::min()};
+  std::vector<T> values = {std::numeric_limits<T>::min(),
+                           std::numeric_limits<T>::max(),
+                           T{0},
+                           T{1},
+                           static_cast<T>(-1),
+                           static_cast<T>(-7),
+                           T{7},
+                           std::numeric_limits<T>::min()};
   for (int i = 0; i < 300; ++i) values.push_back(static_cast<T>(random.next()));
   for (const std::uint64_t n : {2u, 3u, 8u, 1000003u}) check_average<T, Sum>(dtype, values, n);
   // beyond the signed range of the accumulator

@@ -32,7 +32,7 @@ void widen_halves(DType dtype, const Conversion& arrays);                       
 // f32 / contributions, rounded once to f16 or bf16.
 void narrow_halves(DType dtype, std::uint64_t contributions, const Conversion& arrays);
 
-void widen_integers(DType dtype, const Conversion& arrays);  // to i64, i128 or u128
+void widen_integers(DType dtype, const Conversion& arrays);                                // to i64, i128 or u128
 void divide_integers(DType dtype, std::uint64_t contributions, const Conversion& arrays);  // from those, truncating
 
 // The instruction sets of this build.

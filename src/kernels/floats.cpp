@@ -14,14 +14,20 @@ namespace HWY_NAMESPACE {
 // A NaN stays a NaN through further steps, so that one pass over the result makes it canonical.
 struct FloatSum : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Add(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Add(a, b);
+  }
   template <class D>
-  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const { return canonical_nan(d, v); }
+  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const {
+    return canonical_nan(d, v);
+  }
 };
 
 struct FloatProduct : FloatSum {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Mul(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Mul(a, b);
+  }
 };
 
 // Of two equal operands or with a NaN, the machine's min returns one fixed operand (x86: the second). Asking in both
@@ -41,9 +47,13 @@ template <class T>
 struct Quotient : Plain {
   T divisor;
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D>) const { return a; }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D>) const {
+    return a;
+  }
   template <class D>
-  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const { return canonical_nan(d, hn::Div(v, hn::Set(d, divisor))); }
+  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const {
+    return canonical_nan(d, hn::Div(v, hn::Set(d, divisor)));
+  }
 };
 
 template <class T>
@@ -85,9 +95,7 @@ HWY_EXPORT(floats);
 HWY_EXPORT(divide);
 HWY_EXPORT(own_name);
 
-void combine_floats(Work work, ReduceOp op, const Streams& streams) {
-  HWY_DYNAMIC_DISPATCH(floats)(work, op, streams);
-}
+void combine_floats(Work work, ReduceOp op, const Streams& streams) { HWY_DYNAMIC_DISPATCH(floats)(work, op, streams); }
 void divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays) {
   HWY_DYNAMIC_DISPATCH(divide)(work, contributions, arrays);
 }
@@ -103,7 +111,8 @@ std::int64_t usable_targets() {
 
 std::vector<std::string_view> compiled_instruction_sets() {
   std::vector<std::string_view> names;
-  for (std::int64_t left = usable_targets(); left != 0; left &= left - 1) names.emplace_back(hwy::TargetName(left & -left));
+  for (std::int64_t left = usable_targets(); left != 0; left &= left - 1)
+    names.emplace_back(hwy::TargetName(left & -left));
   return names;
 }
 

@@ -140,9 +140,13 @@ void narrow(DType dtype, std::uint64_t contributions, const Conversion& arrays) 
 template <class Half, bool kLeast>
 struct Extreme : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> first(D d, hn::Vec<D> v) const { return ordered(d, v); }
+  HWY_INLINE hn::Vec<D> first(D d, hn::Vec<D> v) const {
+    return ordered(d, v);
+  }
   template <class D>
-  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const { return ordered(d, v); }
+  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const {
+    return ordered(d, v);
+  }
   template <class D>
   HWY_INLINE hn::Vec<D> step(D d, hn::Vec<D> a, hn::Vec<D> b) const {
     hn::Vec<D> extreme;

@@ -14,27 +14,39 @@ namespace HWY_NAMESPACE {
 
 struct Sum : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Add(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Add(a, b);
+  }
 };
 struct Min : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Min(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Min(a, b);
+  }
 };
 struct Max : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Max(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Max(a, b);
+  }
 };
 struct And : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::And(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::And(a, b);
+  }
 };
 struct Or : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Or(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Or(a, b);
+  }
 };
 struct Xor : Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const { return hn::Xor(a, b); }
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Xor(a, b);
+  }
 };
 
 // 8 bits: no such instruction; the even and the odd bytes apart, in lanes of 16 bits.
@@ -77,7 +89,9 @@ struct Truth : Bitwise {
     return hn::VecFromMask(d, hn::Ne(v, hn::Zero(d)));
   }
   template <class D>
-  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const { return hn::And(v, hn::Set(d, std::uint8_t{1})); }
+  HWY_INLINE hn::Vec<D> last(D d, hn::Vec<D> v) const {
+    return hn::And(v, hn::Set(d, std::uint8_t{1}));
+  }
 };
 
 void combine_booleans(ReduceOp op, const Streams& streams) {

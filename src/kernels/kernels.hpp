@@ -25,7 +25,7 @@ namespace gradsync::kernels {
 enum class Work : std::uint8_t { f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64, boolean, i128, u128 };
 Work work_of(DType dtype, ReduceOp op);
 std::size_t size_of(Work work);
-Work same_as(DType dtype);  // the Work of that very representation
+Work same_as(DType dtype);             // the Work of that very representation
 bool defined(Work work, ReduceOp op);  // whether some supported (dtype, op) accumulates in `work`
 
 // into[i] = into[i] op from[i], i < count. `avg` combines as sum. No overlap unless into == from. Any alignment.
@@ -48,7 +48,7 @@ void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, vo
 
 // The instruction sets that this machine can run, widest first, and a way for tests to force one ("" = the best again).
 std::vector<std::string_view> instruction_sets();
-std::string_view instruction_set();  // the one in use
+std::string_view instruction_set();                 // the one in use
 bool force_instruction_set(std::string_view name);  // not thread-safe; false if unknown
 
 }  // namespace gradsync::kernels

@@ -58,14 +58,19 @@ HWY_INLINE hn::Vec<D> canonical_nan(D d, hn::Vec<D> v) {
 // An operation on streams: out = last(step(step(first(a), first(b)), first(c))).
 struct Plain {
   template <class D>
-  HWY_INLINE hn::Vec<D> first(D, hn::Vec<D> v) const { return v; }
+  HWY_INLINE hn::Vec<D> first(D, hn::Vec<D> v) const {
+    return v;
+  }
   template <class D>
-  HWY_INLINE hn::Vec<D> last(D, hn::Vec<D> v) const { return v; }
+  HWY_INLINE hn::Vec<D> last(D, hn::Vec<D> v) const {
+    return v;
+  }
 };
 
 template <class D, class Op>
 HWY_INLINE hn::Vec<D> reduce_at(D d, const Op& op, const Streams& s, std::size_t offset) {
-  const auto at = [&](std::size_t k) HWY_ATTR { return op.first(d, load(d, static_cast<const std::byte*>(s.from[k]) + offset)); };
+  const auto at = [&](std::size_t k)
+                      HWY_ATTR { return op.first(d, load(d, static_cast<const std::byte*>(s.from[k]) + offset)); };
   auto sum = at(0);
   for (std::size_t k = 1; k < s.ways; ++k) sum = op.step(d, sum, at(k));
   return op.last(d, sum);

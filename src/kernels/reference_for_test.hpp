@@ -128,8 +128,10 @@ inline void combine(Work work, ReduceOp op, void* into, const void* from, std::s
   const auto floats = [op](auto a, auto b) { return combine_floats(op, a, b); };
   const auto integers = [op](auto a, auto b) { return combine_integers(op, a, b); };
   switch (work) {
-    case Work::f16: return each<std::uint16_t>(into, from, n, [op](auto a, auto b) { return combine_halves(kF16, op, a, b); });
-    case Work::bf16: return each<std::uint16_t>(into, from, n, [op](auto a, auto b) { return combine_halves(kBf16, op, a, b); });
+    case Work::f16:
+      return each<std::uint16_t>(into, from, n, [op](auto a, auto b) { return combine_halves(kF16, op, a, b); });
+    case Work::bf16:
+      return each<std::uint16_t>(into, from, n, [op](auto a, auto b) { return combine_halves(kBf16, op, a, b); });
     case Work::f32: return each<float>(into, from, n, floats);
     case Work::f64: return each<double>(into, from, n, floats);
     case Work::i8: return each<std::int8_t>(into, from, n, integers);
@@ -138,7 +140,8 @@ inline void combine(Work work, ReduceOp op, void* into, const void* from, std::s
     case Work::u32: return each<std::uint32_t>(into, from, n, integers);
     case Work::i64: return each<std::int64_t>(into, from, n, integers);
     case Work::u64: return each<std::uint64_t>(into, from, n, integers);
-    case Work::boolean: return each<std::uint8_t>(into, from, n, [op](auto a, auto b) { return combine_booleans(op, a, b); });
+    case Work::boolean:
+      return each<std::uint8_t>(into, from, n, [op](auto a, auto b) { return combine_booleans(op, a, b); });
     case Work::i128: return each<I128>(into, from, n, integers);
     case Work::u128: return each<U128>(into, from, n, integers);
   }
@@ -148,7 +151,8 @@ inline void combine(Work work, ReduceOp op, void* into, const void* from, std::s
 class Guarded {
  public:
   Guarded(std::size_t bytes, std::size_t offset)
-      : bytes_(bytes), storage_(bytes + offset + 3 * kGuard, std::byte{0xa5}) {
+      : bytes_(bytes),
+        storage_(bytes + offset + 3 * kGuard, std::byte{0xa5}) {
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     start_ = (kGuard - address % kGuard) + kGuard + offset;
   }
@@ -175,10 +179,10 @@ std::vector<Bits> special_patterns(int mantissa) {
   const Bits quiet = static_cast<Bits>(Bits{1} << (mantissa - 1));
   const Bits one = static_cast<Bits>(infinity >> 1 >> mantissa << mantissa);
   std::vector<Bits> all;
-  for (const Bits low : {Bits{0}, Bits{1}, static_cast<Bits>(quiet + 1), static_cast<Bits>(quiet - 1), infinity,
-                         static_cast<Bits>(infinity | quiet), static_cast<Bits>(infinity | quiet | 5),
-                         static_cast<Bits>(infinity | 1), static_cast<Bits>(infinity | (quiet - 1)),
-                         static_cast<Bits>(infinity - 1), one}) {
+  for (const Bits low :
+       {Bits{0}, Bits{1}, static_cast<Bits>(quiet + 1), static_cast<Bits>(quiet - 1), infinity,
+        static_cast<Bits>(infinity | quiet), static_cast<Bits>(infinity | quiet | 5), static_cast<Bits>(infinity | 1),
+        static_cast<Bits>(infinity | (quiet - 1)), static_cast<Bits>(infinity - 1), one}) {
     all.push_back(low);
     all.push_back(static_cast<Bits>(low | sign));
   }
@@ -207,7 +211,8 @@ inline void fill(Random& random, Work work, std::span<std::byte> out) {
 }
 
 inline std::string name_of_work(Work work) {
-  static const char* const names[] = {"f16", "bf16", "f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64", "bool", "i128", "u128"};
+  static const char* const names[] = {"f16", "bf16", "f32", "f64",  "i8",   "u8",  "i32",
+                                      "u32", "i64",  "u64", "bool", "i128", "u128"};
   return names[static_cast<std::size_t>(work)];
 }
 
@@ -219,7 +224,8 @@ inline std::vector<Pair> defined_pairs() {
   std::vector<Pair> all;
   for (int w = 0; w <= static_cast<int>(Work::u128); ++w)
     for (std::size_t o = 0; o < kReduceOpCount; ++o)
-      if (defined(static_cast<Work>(w), static_cast<ReduceOp>(o))) all.push_back({static_cast<Work>(w), static_cast<ReduceOp>(o)});
+      if (defined(static_cast<Work>(w), static_cast<ReduceOp>(o)))
+        all.push_back({static_cast<Work>(w), static_cast<ReduceOp>(o)});
   return all;
 }
 

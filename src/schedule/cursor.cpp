@@ -58,7 +58,10 @@ bool hazard_between(const Step& earlier, const Step& later, const Shape& shape, 
 }
 
 Cursor::Cursor(StepSource& source, const Shape& shape, Aliasing aliasing, std::uint32_t lookahead)
-    : source_(&source), shape_(shape), aliasing_(aliasing), lookahead_(lookahead) {
+    : source_(&source),
+      shape_(shape),
+      aliasing_(aliasing),
+      lookahead_(lookahead) {
   GRADSYNC_CHECK(lookahead >= 1 && lookahead <= limits::lookahead_steps);
   refill();
 }

@@ -30,8 +30,7 @@ class Cursor {
   using Mask = std::uint32_t;
 
   // `source` is borrowed for the life of the cursor; 1 <= lookahead <= limits::lookahead_steps.
-  Cursor(StepSource& source, const Shape& shape, Aliasing aliasing,
-         std::uint32_t lookahead = limits::lookahead_steps);
+  Cursor(StepSource& source, const Shape& shape, Aliasing aliasing, std::uint32_t lookahead = limits::lookahead_steps);
 
   bool finished() const { return head_ == tail_; }
 
@@ -62,9 +61,7 @@ class Cursor {
     return index < head_ || (index < tail_ && !(live_ >> slot_of(index) & 1u));
   }
   // Whether the step of that number is within the lookahead and has not taken effect.
-  bool is_live(std::uint64_t index) const {
-    return index >= head_ && index < tail_ && (live_ >> slot_of(index) & 1u);
-  }
+  bool is_live(std::uint64_t index) const { return index >= head_ && index < tail_ && (live_ >> slot_of(index) & 1u); }
   // The step has taken effect. Makes room for later ones; `step` and `index` of other live slots stay.
   void complete(Slot slot);
 

@@ -19,7 +19,9 @@ class Emit {
  public:
   explicit Emit(std::vector<Step>& out, std::uint64_t first = 0,
                 std::uint64_t limit = std::numeric_limits<std::uint64_t>::max())
-      : out_(out), first_(first), limit_(limit) {}
+      : out_(out),
+        first_(first),
+        limit_(limit) {}
 
   // Empty ranges are dropped here, on both sides alike, so that authors need not ask.
   void send(std::uint32_t peer, Operand from) { add(Verb::send, Mode::assign, peer, from, {from.space, {}}); }

@@ -38,10 +38,11 @@ class Layout {
  private:
   Layout(std::uint64_t block_elements, std::uint32_t blocks, std::uint32_t segments,
          std::shared_ptr<const std::vector<std::uint64_t>> starts)
-      : block_elements_(block_elements), blocks_(blocks), segments_(segments), starts_(std::move(starts)) {}
-  std::uint64_t block_start(std::uint32_t block) const {
-    return starts_ ? (*starts_)[block] : block_elements_ * block;
-  }
+      : block_elements_(block_elements),
+        blocks_(blocks),
+        segments_(segments),
+        starts_(std::move(starts)) {}
+  std::uint64_t block_start(std::uint32_t block) const { return starts_ ? (*starts_)[block] : block_elements_ * block; }
 
   std::uint64_t block_elements_ = 0;
   std::uint32_t blocks_ = 1;

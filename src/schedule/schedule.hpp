@@ -18,9 +18,9 @@ struct Recipe {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::ring;
   std::uint32_t world = 1;
-  std::uint32_t root = 0;              // broadcast, reduce, gather, scatter; for send and recv: the other rank
-  std::uint32_t segments = 1;          // pipeline segments, algorithms that pipeline (tree, double_tree)
-  std::vector<std::uint32_t> hosts;    // host number of each rank; empty: all on one host
+  std::uint32_t root = 0;            // broadcast, reduce, gather, scatter; for send and recv: the other rank
+  std::uint32_t segments = 1;        // pipeline segments, algorithms that pipeline (tree, double_tree)
+  std::vector<std::uint32_t> hosts;  // host number of each rank; empty: all on one host
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 

@@ -25,7 +25,7 @@ struct Range {
 };
 
 struct Step {
-  std::uint32_t first = 0;   // the range that is sent, received into, or written
+  std::uint32_t first = 0;  // the range that is sent, received into, or written
   std::uint32_t count = 0;
   std::uint32_t source = 0;  // local only: first chunk of the source range, of `count` chunks too
   std::uint32_t peer = 0;    // send and recv only

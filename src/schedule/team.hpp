@@ -33,7 +33,11 @@ class Team {
 
  private:
   Team(std::uint32_t first, std::uint32_t stride, std::uint32_t size, std::uint32_t me, const std::uint32_t* table)
-      : first_(first), stride_(stride), size_(size), me_(me), table_(table) {
+      : first_(first),
+        stride_(stride),
+        size_(size),
+        me_(me),
+        table_(table) {
     GRADSYNC_CHECK(size > 0 && me < size);
   }
   std::uint32_t first_, stride_, size_, me_;

@@ -14,9 +14,9 @@ struct Arrival {
   TransportKind kind = TransportKind::tcp;  // shm or tcp
   std::uint32_t from = 0;                   // the peer's rank in the communicator
   Channel channel = Channel::collective;
-  std::uint32_t lane = 0, lanes = 1;        // tcp
-  Descriptor socket;                        // connected, non-blocking; nothing of the stream has been read from it
-  Descriptor memory;                        // shm: the sender's ring
+  std::uint32_t lane = 0, lanes = 1;  // tcp
+  Descriptor socket;                  // connected, non-blocking; nothing of the stream has been read from it
+  Descriptor memory;                  // shm: the sender's ring
 };
 
 class Inbox {

@@ -14,7 +14,10 @@ using testing::HasSubstr;
 // Elements that only can be read: a write to them ends the test with SIGSEGV.
 class ReadOnly {
  public:
-  ReadOnly(DType dtype, std::size_t count, int rank) : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1) {
+  ReadOnly(DType dtype, std::size_t count, int rank)
+      : dtype_(dtype),
+        count_(count),
+        bytes_(count * size_of(dtype) + 1) {
     data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data_ == MAP_FAILED) throw std::bad_alloc();
     for (std::size_t i = 0; i < count; ++i) put(dtype, data_, i, at(rank, i));
@@ -24,7 +27,9 @@ class ReadOnly {
   ReadOnly(const ReadOnly&) = delete;
   ReadOnly& operator=(const ReadOnly&) = delete;
   operator ConstView() const { return {data_, count_, dtype_}; }
-  static double at(int rank, std::size_t i) { return static_cast<double>((i + static_cast<std::size_t>(rank) * 3) % 5); }
+  static double at(int rank, std::size_t i) {
+    return static_cast<double>((i + static_cast<std::size_t>(rank) * 3) % 5);
+  }
 
  private:
   DType dtype_;
@@ -52,7 +57,8 @@ void expect_reads_only(Communicator& comm, DType dtype, std::size_t n) {
   }
   for (Algorithm a : algorithms_of(Collective::reduce)) {
     comm.reduce(whole, whole_out, ReduceOp::sum, 1, {.algorithm = a});
-    for (std::size_t i = 0; me == 1 && i < n * ranks; ++i) ASSERT_EQ(get(dtype, out.data(), i), sum(i)) << gradsync::name_of(a);
+    for (std::size_t i = 0; me == 1 && i < n * ranks; ++i)
+      ASSERT_EQ(get(dtype, out.data(), i), sum(i)) << gradsync::name_of(a);
   }
   for (Algorithm a : algorithms_of(Collective::all_gather)) {
     comm.all_gather(part, whole_out, {.algorithm = a});
@@ -62,7 +68,8 @@ void expect_reads_only(Communicator& comm, DType dtype, std::size_t n) {
   for (Algorithm a : algorithms_of(Collective::gather)) comm.gather(part, whole_out, 1, {.algorithm = a});
   for (Algorithm a : algorithms_of(Collective::scatter)) {
     comm.scatter(whole, part_out, 0, {.algorithm = a});
-    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(get(dtype, out.data(), i), ReadOnly::at(0, me * n + i)) << gradsync::name_of(a);
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_EQ(get(dtype, out.data(), i), ReadOnly::at(0, me * n + i)) << gradsync::name_of(a);
   }
   comm.all_to_all(whole, whole_out);
   if (me < 2) {
@@ -89,11 +96,13 @@ TEST(CaseO3, ReduceScatterWorksInPlaceAtTheRanksOwnBlock) {
           for (Algorithm a : algorithms_of(Collective::reduce_scatter)) {
             const std::size_t n = 517, first = static_cast<std::size_t>(comm.rank()) * n;
             Bytes data(3 * n * size_of(dtype));
-            for (std::size_t i = 0; i < 3 * n; ++i) put(dtype, data.data(), i, static_cast<double>(i % 7) + comm.rank());
+            for (std::size_t i = 0; i < 3 * n; ++i)
+              put(dtype, data.data(), i, static_cast<double>(i % 7) + comm.rank());
             std::byte* mine = data.data() + first * size_of(dtype);
             comm.reduce_scatter(ConstView(data.data(), 3 * n, dtype), View{mine, n, dtype}, op, {.algorithm = a});
             for (std::size_t i = 0; i < n; ++i)
-              ASSERT_EQ(get(dtype, mine, i), static_cast<double>((first + i) % 7) + (op == ReduceOp::max ? 2 : 1)) << gradsync::name_of(a);
+              ASSERT_EQ(get(dtype, mine, i), static_cast<double>((first + i) % 7) + (op == ReduceOp::max ? 2 : 1))
+                  << gradsync::name_of(a);
           }
       });
 }
@@ -104,7 +113,8 @@ TEST(CaseO3, AllGatherWorksInPlaceOfTheRanksOwnBlock) {
       for (Algorithm a : algorithms_of(Collective::all_gather)) {
         const std::size_t n = 517, first = static_cast<std::size_t>(comm.rank()) * n;
         std::vector<double> data(3 * n, -1);
-        for (std::size_t i = 0; i < n; ++i) data[first + i] = static_cast<double>(1000 * comm.rank()) + static_cast<double>(i);
+        for (std::size_t i = 0; i < n; ++i)
+          data[first + i] = static_cast<double>(1000 * comm.rank()) + static_cast<double>(i);
         comm.all_gather(ConstView(data.data() + first, n, DType::f64), view(data), {.algorithm = a});
         for (std::size_t i = 0; i < 3 * n; ++i)
           ASSERT_EQ(data[i], static_cast<double>(1000 * (i / n)) + static_cast<double>(i % n)) << gradsync::name_of(a);

@@ -31,7 +31,8 @@ struct Place {
   std::span<T> elements;
   // At `offset` elements past a cache line.
   Place(std::size_t count, std::size_t offset)
-      : guarded(count * sizeof(T), offset * sizeof(T)), elements(reinterpret_cast<T*>(guarded.data()), count) {}
+      : guarded(count * sizeof(T), offset * sizeof(T)),
+        elements(reinterpret_cast<T*>(guarded.data()), count) {}
   void fill(int rank) {
     for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = value<T>(rank, i);
   }
@@ -49,9 +50,11 @@ void expect_all_reduce(Communicator& comm, Algorithm algorithm, std::size_t coun
   SCOPED_TRACE(std::string(gradsync::name_of(algorithm)) + " of " + std::to_string(count));
   Place<T> in(count, 1), out(count, 3);
   in.fill(comm.rank());
-  comm.all_reduce(ConstView(in.elements.data(), count, dtype_of<T>()), view(out.elements), ReduceOp::sum, {.algorithm = algorithm});
+  comm.all_reduce(ConstView(in.elements.data(), count, dtype_of<T>()), view(out.elements), ReduceOp::sum,
+                  {.algorithm = algorithm});
   EXPECT_EQ(wrong_sums<T>(out.elements, comm.size()), 0u);
-  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(in.elements[i], value<T>(comm.rank(), i)) << "the input was written";
+  for (std::size_t i = 0; i < count; ++i)
+    ASSERT_EQ(in.elements[i], value<T>(comm.rank(), i)) << "the input was written";
   comm.all_reduce(view(in.elements), ReduceOp::sum, {.algorithm = algorithm});
   EXPECT_EQ(wrong_sums<T>(in.elements, comm.size()), 0u);
   EXPECT_TRUE(in.guarded.intact() && out.guarded.intact()) << "a guard byte was written";
@@ -60,7 +63,8 @@ void expect_all_reduce(Communicator& comm, Algorithm algorithm, std::size_t coun
 template <class T>
 void expect_reduce_scatter(Communicator& comm, Algorithm algorithm, std::size_t block) {
   SCOPED_TRACE(std::string(gradsync::name_of(algorithm)) + " of blocks of " + std::to_string(block));
-  const std::size_t ranks = static_cast<std::size_t>(comm.size()), first = static_cast<std::size_t>(comm.rank()) * block;
+  const std::size_t ranks = static_cast<std::size_t>(comm.size()),
+                    first = static_cast<std::size_t>(comm.rank()) * block;
   Place<T> in(block * ranks, 1), out(block, 5);
   in.fill(comm.rank());
   const ConstView input(in.elements.data(), in.elements.size(), dtype_of<T>());
@@ -75,7 +79,8 @@ void expect_reduce_scatter(Communicator& comm, Algorithm algorithm, std::size_t 
 template <class T>
 void expect_all_gather(Communicator& comm, Algorithm algorithm, std::size_t block) {
   SCOPED_TRACE(std::string(gradsync::name_of(algorithm)) + " of blocks of " + std::to_string(block));
-  const std::size_t ranks = static_cast<std::size_t>(comm.size()), first = static_cast<std::size_t>(comm.rank()) * block;
+  const std::size_t ranks = static_cast<std::size_t>(comm.size()),
+                    first = static_cast<std::size_t>(comm.rank()) * block;
   Place<T> in(block, 7), out(block * ranks, 1);
   const auto check = [&] {
     std::size_t wrong = 0;
@@ -88,7 +93,8 @@ void expect_all_gather(Communicator& comm, Algorithm algorithm, std::size_t bloc
   check();
   std::fill(out.elements.begin(), out.elements.end(), T{99});
   std::copy(in.elements.begin(), in.elements.end(), out.elements.begin() + static_cast<std::ptrdiff_t>(first));
-  comm.all_gather(ConstView(out.elements.data() + first, block, dtype_of<T>()), view(out.elements), {.algorithm = algorithm});
+  comm.all_gather(ConstView(out.elements.data() + first, block, dtype_of<T>()), view(out.elements),
+                  {.algorithm = algorithm});
   check();
   EXPECT_TRUE(in.guarded.intact() && out.guarded.intact()) << "a guard byte was written";
 }

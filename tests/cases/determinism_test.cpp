@@ -54,11 +54,13 @@ void expect_equal_digests(const World& world, const std::vector<std::size_t>& co
 
 TEST(CaseO1, AllRanksHoldTheSameBitsByEveryAlgorithm) {
   for (Medium medium : {Medium::loopback, Medium::shm, Medium::tcp, Medium::mixed})
-    for (std::uint32_t size : {2u, 3u, 5u, 8u}) expect_equal_digests({.size = size, .medium = medium}, {1, 5, 1025, 16387});
+    for (std::uint32_t size : {2u, 3u, 5u, 8u})
+      expect_equal_digests({.size = size, .medium = medium}, {1, 5, 1025, 16387});
 }
 
 TEST(CaseO1, AllRanksHoldTheSameBitsOf64Megabytes) {
-  expect_equal_digests({.size = 3, .medium = Medium::shm, .timeout = std::chrono::seconds(30)}, {std::size_t{16} << 20});
+  expect_equal_digests({.size = 3, .medium = Medium::shm, .timeout = std::chrono::seconds(30)},
+                       {std::size_t{16} << 20});
 }
 
 // How a tensor is reduced: alone, in pieces, or behind another one.
@@ -68,7 +70,8 @@ constexpr std::size_t kCount = 1'000'000;
 std::string reduce_packed(Communicator& comm, Packing packing, Algorithm algorithm) {
   const std::vector<float> values = wide_floats(comm.rank(), kCount);
   constexpr std::size_t kBefore = 12345;
-  std::vector<float> buffer = packing == Packing::behind_another ? wide_floats(comm.rank(), kBefore, 8) : std::vector<float>();
+  std::vector<float> buffer =
+      packing == Packing::behind_another ? wide_floats(comm.rank(), kBefore, 8) : std::vector<float>();
   const std::size_t start = buffer.size();
   buffer.insert(buffer.end(), values.begin(), values.end());
   std::vector<std::size_t> ends = {buffer.size()};
@@ -97,7 +100,8 @@ std::string digest_of_fresh_runs(Algorithm algorithm, Packing packing) {
     const bool plan_follows_medium = algorithm == Algorithm::hierarchical || algorithm == Algorithm::automatic;
     std::vector<Communicator> ranks =
         open({.size = 3, .medium = plan_follows_medium ? Medium::tcp : medium, .timeout = std::chrono::seconds(20)});
-    const std::string digest = common_digest(ranks, [&](Communicator& comm) { return reduce_packed(comm, packing, algorithm); });
+    const std::string digest =
+        common_digest(ranks, [&](Communicator& comm) { return reduce_packed(comm, packing, algorithm); });
     if (first.empty()) first = digest;
     EXPECT_EQ(digest, first) << gradsync::name_of(algorithm) << " over " << name_of(medium);
   }
@@ -122,7 +126,8 @@ TEST(CaseO2, FreshRunsOnTwoHostsGiveTheSameBits) {
     std::string first;
     for (int run = 0; run < 5; ++run) {
       std::vector<Communicator> ranks = open({.size = 4, .medium = Medium::mixed, .timeout = std::chrono::seconds(20)});
-      const std::string digest = common_digest(ranks, [&](Communicator& comm) { return reduce_packed(comm, Packing::one_call, algorithm); });
+      const std::string digest =
+          common_digest(ranks, [&](Communicator& comm) { return reduce_packed(comm, Packing::one_call, algorithm); });
       if (first.empty()) first = digest;
       EXPECT_EQ(digest, first) << gradsync::name_of(algorithm);
     }
@@ -156,12 +161,14 @@ TEST(CaseO2, TheOrderOfASumDependsOnItsPositionExactlyWhereDocumented) {
 
 TEST(CaseO2, TheOrderOfAHierarchicalSumDependsOnItsPositionExactlyWhereDocumented) {
   for (const std::vector<std::string>& hosts : std::vector<std::vector<std::string>>{{"a", "a", "b", "b", "b"},
-                                                                                   {"a", "b", "a", "b"},
-                                                                                   {"a", "a", "b", "b", "c", "c"},
-                                                                                   {"a", "b", "c", "d"},
-                                                                                   {"a", "b", "c", "c", "d", "e"}}) {
-    std::vector<Communicator> ranks = open({.size = static_cast<std::uint32_t>(hosts.size()), .medium = Medium::mixed, .hosts = hosts});
-    const std::uint32_t count = ranks[0].hosts().empty() ? 1 : 1 + *std::max_element(ranks[0].hosts().begin(), ranks[0].hosts().end());
+                                                                                     {"a", "b", "a", "b"},
+                                                                                     {"a", "a", "b", "b", "c", "c"},
+                                                                                     {"a", "b", "c", "d"},
+                                                                                     {"a", "b", "c", "c", "d", "e"}}) {
+    std::vector<Communicator> ranks =
+        open({.size = static_cast<std::uint32_t>(hosts.size()), .medium = Medium::mixed, .hosts = hosts});
+    const std::uint32_t count =
+        ranks[0].hosts().empty() ? 1 : 1 + *std::max_element(ranks[0].hosts().begin(), ranks[0].hosts().end());
     EXPECT_EQ(sums_differ_between_positions(ranks, Algorithm::hierarchical),
               order_depends_on_position(Algorithm::hierarchical, static_cast<std::uint32_t>(hosts.size()), count))
         << hosts.size() << " ranks on " << count << " hosts";

@@ -48,11 +48,14 @@ TEST(CaseV1, CountZeroLeavesTheOutputUntouchedByEveryAlgorithm) {
       const std::vector<float> before = out;
       const ConstView nothing(in.data(), 0, DType::f32);
       const View none{out.data(), 0, DType::f32};
-      for (Algorithm a : algorithms_of(Collective::all_reduce)) comm.all_reduce(nothing, none, ReduceOp::avg, {.algorithm = a});
-      for (Algorithm a : algorithms_of(Collective::reduce_scatter)) comm.reduce_scatter(nothing, none, ReduceOp::sum, {.algorithm = a});
+      for (Algorithm a : algorithms_of(Collective::all_reduce))
+        comm.all_reduce(nothing, none, ReduceOp::avg, {.algorithm = a});
+      for (Algorithm a : algorithms_of(Collective::reduce_scatter))
+        comm.reduce_scatter(nothing, none, ReduceOp::sum, {.algorithm = a});
       for (Algorithm a : algorithms_of(Collective::all_gather)) comm.all_gather(nothing, none, {.algorithm = a});
       for (Algorithm a : algorithms_of(Collective::broadcast)) comm.broadcast(none, 3, {.algorithm = a});
-      for (Algorithm a : algorithms_of(Collective::reduce)) comm.reduce(nothing, none, ReduceOp::min, 2, {.algorithm = a});
+      for (Algorithm a : algorithms_of(Collective::reduce))
+        comm.reduce(nothing, none, ReduceOp::min, 2, {.algorithm = a});
       for (Algorithm a : algorithms_of(Collective::gather)) comm.gather(nothing, none, 1, {.algorithm = a});
       for (Algorithm a : algorithms_of(Collective::scatter)) comm.scatter(nothing, none, 4, {.algorithm = a});
       EXPECT_EQ(out, before);
@@ -75,7 +78,8 @@ TEST(CaseV1, BlocksThatOnlySomeRanksLeaveEmptyAreGatheredAndScattered) {
       const std::vector<std::int32_t> expected = {1, 1, 3, 3, 3, 3};
       for (Algorithm algorithm : algorithms_of(Collective::all_gather)) {
         std::vector<std::int32_t> in(mine, comm.rank()), out(6, -1);
-        comm.all_gather(ConstView(mine == 0 ? nullptr : in.data(), mine, DType::i32), view(out), counts, {.algorithm = algorithm});
+        comm.all_gather(ConstView(mine == 0 ? nullptr : in.data(), mine, DType::i32), view(out), counts,
+                        {.algorithm = algorithm});
         EXPECT_EQ(out, expected);
         expect_in_step(comm);
       }

@@ -46,7 +46,8 @@ void expect_every_collective(Communicator& comm) {
   }
   for (Algorithm a : algorithms_of(Collective::reduce_scatter)) {
     comm.reduce_scatter(view(whole), view(block), ReduceOp::sum, {.algorithm = a});
-    EXPECT_TRUE(std::equal(block.begin(), block.end(), sums.begin() + static_cast<std::ptrdiff_t>(me * n))) << gradsync::name_of(a);
+    EXPECT_TRUE(std::equal(block.begin(), block.end(), sums.begin() + static_cast<std::ptrdiff_t>(me * n)))
+        << gradsync::name_of(a);
   }
   for (Algorithm a : algorithms_of(Collective::all_gather)) {
     comm.all_gather(view(part), view(out), {.algorithm = a});
@@ -58,13 +59,9 @@ void expect_every_collective(Communicator& comm) {
     comm.broadcast(view(out), root, {.algorithm = a});
     EXPECT_EQ(out, values(ranks - 1, n * ranks)) << gradsync::name_of(a);
     comm.reduce(view(whole), view(out), ReduceOp::sum, root, {.algorithm = a});
-    if (comm.rank() == root) {
-      EXPECT_EQ(out, sums) << gradsync::name_of(a);
-    }
+    if (comm.rank() == root) { EXPECT_EQ(out, sums) << gradsync::name_of(a); }
     comm.gather(view(part), view(out), root, {.algorithm = a});
-    if (comm.rank() == root) {
-      EXPECT_EQ(out, all) << gradsync::name_of(a);
-    }
+    if (comm.rank() == root) { EXPECT_EQ(out, all) << gradsync::name_of(a); }
     comm.scatter(view(all), view(block), root, {.algorithm = a});
     EXPECT_EQ(block, part) << gradsync::name_of(a);
   }
@@ -74,7 +71,10 @@ void expect_every_collective(Communicator& comm) {
 }
 
 void expect_works_on(const Hosts& hosts, const std::vector<std::uint32_t>& numbers) {
-  in_world({.size = static_cast<std::uint32_t>(hosts.size()), .medium = Medium::mixed, .timeout = std::chrono::seconds(20), .hosts = hosts},
+  in_world({.size = static_cast<std::uint32_t>(hosts.size()),
+            .medium = Medium::mixed,
+            .timeout = std::chrono::seconds(20),
+            .hosts = hosts},
            [&](Communicator& comm) {
              EXPECT_EQ(comm.hosts(), numbers);
              expect_every_collective(comm);
@@ -104,11 +104,12 @@ TEST(CaseM3, HostsDeclaredInTheEnvironment) {
   for (std::size_t r = 0; r < ranks.size(); ++r)
     threads.emplace_back([&, r] {
       std::vector<std::string> warnings;
-      const auto options = options_from({{"GRADSYNC_RANK", std::to_string(r)},
-                                         {"GRADSYNC_SIZE", "4"},
-                                         {"GRADSYNC_RENDEZVOUS", fmt::format("tcp://{}/job", text((*server)->address()))},
-                                         {"GRADSYNC_OPTIONS", fmt::format("timeout=5,start_timeout=20,host={}", r == 0 ? "x" : "y")}},
-                                        warnings);
+      const auto options =
+          options_from({{"GRADSYNC_RANK", std::to_string(r)},
+                        {"GRADSYNC_SIZE", "4"},
+                        {"GRADSYNC_RENDEZVOUS", fmt::format("tcp://{}/job", text((*server)->address()))},
+                        {"GRADSYNC_OPTIONS", fmt::format("timeout=5,start_timeout=20,host={}", r == 0 ? "x" : "y")}},
+                       warnings);
       ASSERT_TRUE(options) << options.status().message;
       ranks[r] = Communicator::create(*options);
     });

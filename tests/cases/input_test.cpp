@@ -22,9 +22,7 @@ using namespace std::chrono_literals;
 Status thrown_by(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return error.status();
-  }
+  } catch (const Error& error) { return error.status(); }
   ADD_FAILURE() << "nothing was thrown";
   return {};
 }
@@ -41,7 +39,8 @@ Status options_status(const std::string& text) {
 }
 
 TEST(CaseBadInput, UnknownNamesInTheEnvironmentAreAnsweredWithTheKnownOnes) {
-  expect_error(options_status("transport=pigeon"), ErrorCode::invalid_argument, {"GRADSYNC_OPTIONS", "pigeon", known_transports()});
+  expect_error(options_status("transport=pigeon"), ErrorCode::invalid_argument,
+               {"GRADSYNC_OPTIONS", "pigeon", known_transports()});
   expect_error(options_status("algorthm=ring"), ErrorCode::invalid_argument, {"algorthm", "transport, timeout"});
   expect_error(options_status("lanes=17"), ErrorCode::invalid_argument, {"17", "1 to 16"});
   expect_error(options_status("timeout=soon"), ErrorCode::invalid_argument, {"soon", "seconds"});
@@ -53,19 +52,26 @@ TEST(CaseBadInput, UnknownNamesInTheEnvironmentAreAnsweredWithTheKnownOnes) {
 TEST(CaseBadInput, AnAlgorithmThatACollectiveHasNotIsAnsweredWithThoseItHas) {
   in_world({.size = 2, .medium = Medium::shm}, [](Communicator& comm) {
     std::vector<float> x(8);
-    const auto with = [&](Algorithm algorithm) { return thrown_by([&] { comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = algorithm}); }); };
+    const auto with = [&](Algorithm algorithm) {
+      return thrown_by([&] { comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = algorithm}); });
+    };
     expect_error(with(Algorithm::direct), ErrorCode::invalid_argument, {"direct", "ring", "two_shot", "hierarchical"});
     expect_error(with(static_cast<Algorithm>(200)), ErrorCode::invalid_argument, {"ring", "two_shot", "hierarchical"});
-    expect_error(thrown_by([&] { comm.broadcast(view(x), 0, {.algorithm = Algorithm::ring}); }), ErrorCode::invalid_argument,
-                 {"broadcast", "ring", "flat, tree"});
-    EXPECT_EQ(thrown_by([&] { comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::tree, .segments = 65}); }).code, ErrorCode::out_of_range);
+    expect_error(thrown_by([&] { comm.broadcast(view(x), 0, {.algorithm = Algorithm::ring}); }),
+                 ErrorCode::invalid_argument, {"broadcast", "ring", "flat, tree"});
+    EXPECT_EQ(thrown_by([&] {
+                comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::tree, .segments = 65});
+              }).code,
+              ErrorCode::out_of_range);
     comm.barrier();
   });
 }
 
 TEST(CaseBadInput, WorldsOfZeroOrTooManyAndRanksOutsideAreRefused) {
-  expect_error(thrown_by([] { Communicator::threads(0); }), ErrorCode::invalid_argument, {"0", std::to_string(limits::ranks_max)});
-  expect_error(thrown_by([] { Communicator::threads(limits::ranks_max + 1); }), ErrorCode::invalid_argument, {std::to_string(limits::ranks_max + 1)});
+  expect_error(thrown_by([] { Communicator::threads(0); }), ErrorCode::invalid_argument,
+               {"0", std::to_string(limits::ranks_max)});
+  expect_error(thrown_by([] { Communicator::threads(limits::ranks_max + 1); }), ErrorCode::invalid_argument,
+               {std::to_string(limits::ranks_max + 1)});
   const auto joining = [](std::int64_t rank, std::int64_t size) {
     return thrown_by([=] {
       Options options;
@@ -75,16 +81,20 @@ TEST(CaseBadInput, WorldsOfZeroOrTooManyAndRanksOutsideAreRefused) {
       Communicator::create(options);
     });
   };
-  expect_error(joining(0, 0), ErrorCode::invalid_argument, {"world size is 0", "1 to " + std::to_string(limits::ranks_max)});
-  expect_error(joining(0, std::int64_t{limits::ranks_max} + 1), ErrorCode::invalid_argument, {std::to_string(limits::ranks_max + 1)});
+  expect_error(joining(0, 0), ErrorCode::invalid_argument,
+               {"world size is 0", "1 to " + std::to_string(limits::ranks_max)});
+  expect_error(joining(0, std::int64_t{limits::ranks_max} + 1), ErrorCode::invalid_argument,
+               {std::to_string(limits::ranks_max + 1)});
   expect_error(joining(4, 4), ErrorCode::invalid_argument, {"rank 4", "4 ranks", "0 to 3"});
   expect_error(joining(-2, 4), ErrorCode::invalid_argument, {"rank -2"});
   in_world({.size = 2}, [](Communicator& comm) {
     std::vector<float> x(4);
     for (int rank : {-1, 2, 1000}) {
       const std::string named = "rank " + std::to_string(rank);
-      expect_error(thrown_by([&] { comm.broadcast(view(x), rank); }), ErrorCode::invalid_argument, {named, "ranks 0 to 1"});
-      expect_error(thrown_by([&] { comm.send(view(std::as_const(x)), rank); }), ErrorCode::invalid_argument, {named, "ranks 0 to 1"});
+      expect_error(thrown_by([&] { comm.broadcast(view(x), rank); }), ErrorCode::invalid_argument,
+                   {named, "ranks 0 to 1"});
+      expect_error(thrown_by([&] { comm.send(view(std::as_const(x)), rank); }), ErrorCode::invalid_argument,
+                   {named, "ranks 0 to 1"});
       expect_error(thrown_by([&] { comm.recv(view(x), rank); }), ErrorCode::invalid_argument, {named});
       const std::vector<int> members = {comm.rank(), rank};
       expect_error(thrown_by([&] { comm.group(members); }), ErrorCode::invalid_argument, {named});
@@ -109,11 +119,21 @@ TEST(CaseBadInput, ABufferShorterThanTheCountIsRefusedByBothNumbers) {
     refused([&] { comm.scatter(in9, out10, comm.rank()); }, "9", "20");
     refused([&] { comm.reduce(in10, out9, ReduceOp::sum, comm.rank()); }, "9", "10");
     refused([&] { comm.all_to_all(in10, View{nine.data(), 8, DType::f32}); }, "8", "10");
-    expect_error(thrown_by([&] { comm.all_to_all(in9, out9); }), ErrorCode::invalid_argument, {"9 elements", "2 ranks"});
+    expect_error(thrown_by([&] { comm.all_to_all(in9, out9); }), ErrorCode::invalid_argument,
+                 {"9 elements", "2 ranks"});
     const std::vector<std::size_t> counts = {4, 7}, one = {11};
-    refused([&] { comm.reduce_scatter(in10, View{nine.data(), counts[static_cast<std::size_t>(comm.rank())], DType::f32}, counts, ReduceOp::sum); }, "10", "11");
-    expect_error(thrown_by([&] { comm.all_gather(in10, out10, one); }), ErrorCode::invalid_argument, {"1 counts", "2 ranks"});
-    expect_error(thrown_by([&] { comm.all_reduce(View{nullptr, 3, DType::f32}, ReduceOp::sum); }), ErrorCode::invalid_argument, {"null", "3 elements"});
+    refused(
+        [&] {
+          comm.reduce_scatter(in10, View{nine.data(), counts[static_cast<std::size_t>(comm.rank())], DType::f32},
+                              counts, ReduceOp::sum);
+        },
+        "10", "11");
+    expect_error(thrown_by([&] { comm.all_gather(in10, out10, one); }), ErrorCode::invalid_argument,
+                 {"1 counts", "2 ranks"});
+    expect_error(thrown_by([&] {
+                   comm.all_reduce(View{nullptr, 3, DType::f32}, ReduceOp::sum);
+                 }),
+                 ErrorCode::invalid_argument, {"null", "3 elements"});
     EXPECT_EQ(comm.counters().messages_sent, 0u);
     comm.barrier();
   });

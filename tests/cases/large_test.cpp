@@ -48,7 +48,8 @@ constexpr std::chrono::seconds kPatience{60};  // gigabytes through a loaded mac
 double value(int rank, std::size_t i) { return static_cast<double>((i % 11) + 1 + 3 * static_cast<std::size_t>(rank)); }
 
 // Sums `count` elements in place and looks at `positions`.
-void expect_sums(const World& world, DType dtype, std::size_t count, const std::vector<std::size_t>& positions, Algorithm algorithm) {
+void expect_sums(const World& world, DType dtype, std::size_t count, const std::vector<std::size_t>& positions,
+                 Algorithm algorithm) {
   in_world(world, [&](Communicator& comm) {
     std::vector<std::size_t> bytes;
     for (std::size_t i : positions) bytes.push_back(i * size_of(dtype));
@@ -73,19 +74,22 @@ TEST(CaseV3, MoreThanTwoToThe31ElementsOfBytes) {
 TEST(CaseV3, MoreThanTwoGibibytesOfF32) {
   const std::size_t count = (k2To31 + 8192) / 4 + 1, at = k2To31 / 4;
   const std::vector<std::size_t> positions = {0, count / 2 - 1, count / 2, at - 1, at, count - 1};
-  expect_sums({.size = 2, .medium = Medium::tcp, .timeout = kPatience}, DType::f32, count, positions, Algorithm::automatic);
+  expect_sums({.size = 2, .medium = Medium::tcp, .timeout = kPatience}, DType::f32, count, positions,
+              Algorithm::automatic);
 }
 
 TEST(CaseV3, AnAllGatherWhoseSumCrossesTwoToThe31) {
   const std::size_t block = k2To31 / 3 + 4099, count = 3 * block;
-  const std::vector<std::size_t> positions = {0, block - 1, block, 2 * block - 1, 2 * block, k2To31 - 1, k2To31, count - 1};
+  const std::vector<std::size_t> positions = {0,         block - 1,  block,  2 * block - 1,
+                                              2 * block, k2To31 - 1, k2To31, count - 1};
   in_world({.size = 3, .timeout = kPatience}, [&](Communicator& comm) {
     Huge data(count, positions);
     const std::size_t first = static_cast<std::size_t>(comm.rank()) * block;
     for (std::size_t i : positions)
       if (i >= first && i < first + block) put(DType::u8, data.data(), i, value(comm.rank(), i));
     comm.all_gather(ConstView(data.data() + first, block, DType::u8), View{data.data(), count, DType::u8});
-    for (std::size_t i : positions) EXPECT_EQ(get(DType::u8, data.data(), i), value(static_cast<int>(i / block), i)) << "element " << i;
+    for (std::size_t i : positions)
+      EXPECT_EQ(get(DType::u8, data.data(), i), value(static_cast<int>(i / block), i)) << "element " << i;
   });
 }
 

@@ -115,7 +115,8 @@ TEST_P(CaseL6, WholeWorldsThatComeAndGoLeaveNothing) {
   EXPECT_LE(after.rss_kib, before.rss_kib + 1200);
 }
 
-INSTANTIATE_TEST_SUITE_P(, CaseL6, testing::ValuesIn(kMedia), [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(, CaseL6, testing::ValuesIn(kMedia),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace gradsync::cases

@@ -12,7 +12,8 @@ using testing::HasSubstr;
 
 // All-reduces `count` elements of equal bits on every rank.
 template <class T>
-std::vector<T> reduced(Communicator& comm, DType dtype, ReduceOp op, T mine, Algorithm algorithm, std::size_t count = 37) {
+std::vector<T> reduced(Communicator& comm, DType dtype, ReduceOp op, T mine, Algorithm algorithm,
+                       std::size_t count = 37) {
   std::vector<T> data(count, mine);
   comm.all_reduce(View{data.data(), count, dtype}, op, {.algorithm = algorithm});
   return data;
@@ -95,9 +96,7 @@ TEST(CaseV9, TheMeanOfTheRanksIsTheSameOnEveryPath) {
           for (Algorithm a : algorithms_of(Collective::reduce)) {
             const int root = comm.size() - 1;
             comm.reduce(input, View{out.data(), all, dtype}, ReduceOp::avg, root, {.algorithm = a});
-            if (comm.rank() == root) {
-              expect_mean(all, "reduce", a);
-            }
+            if (comm.rank() == root) { expect_mean(all, "reduce", a); }
           }
         }
       });
@@ -113,9 +112,7 @@ TEST(CaseV9, ANegativeMeanOfIntegersIsTruncatedTowardZeroOnEveryPath) {
       comm.reduce_scatter(ConstView(in.data(), 2, dtype), View{out.data(), 1, dtype}, ReduceOp::avg);
       EXPECT_EQ(get(dtype, out.data(), 0), -1);
       comm.reduce(ConstView(in.data(), 2, dtype), View{out.data(), 2, dtype}, ReduceOp::avg, 0);
-      if (comm.rank() == 0) {
-        EXPECT_EQ(get(dtype, out.data(), 1), -1);
-      }
+      if (comm.rank() == 0) { EXPECT_EQ(get(dtype, out.data(), 1), -1); }
     }
   });
 }
@@ -125,9 +122,7 @@ template <class Call>
 Status thrown_by(Call&& call) {
   try {
     call();
-  } catch (const Error& error) {
-    return error.status();
-  }
+  } catch (const Error& error) { return error.status(); }
   ADD_FAILURE() << "nothing was thrown";
   return {};
 }
@@ -143,12 +138,13 @@ TEST(CaseV10, APairWithoutMeaningIsRefusedOnEveryRankByTypeAndOperatorBeforeAByt
           if (supports(dtype, op)) continue;
           ++refused;
           const View whole{data.data(), 3, dtype}, one{data.data(), 1, dtype};
-          for (const Status& status : {thrown_by([&] { comm.all_reduce(whole, op); }),
-                                       thrown_by([&] { comm.reduce_scatter(whole, one, op); }),
-                                       thrown_by([&] { comm.reduce(whole, whole, op, 0); }),
-                                       thrown_by([&] { comm.all_reduce_async(whole, whole, op); })}) {
+          for (const Status& status :
+               {thrown_by([&] { comm.all_reduce(whole, op); }), thrown_by([&] { comm.reduce_scatter(whole, one, op); }),
+                thrown_by([&] { comm.reduce(whole, whole, op, 0); }),
+                thrown_by([&] { comm.all_reduce_async(whole, whole, op); })}) {
             EXPECT_EQ(status.code, ErrorCode::unsupported);
-            EXPECT_THAT(status.message, HasSubstr(std::string(gradsync::name_of(op)) + " of " + std::string(gradsync::name_of(dtype))));
+            EXPECT_THAT(status.message,
+                        HasSubstr(std::string(gradsync::name_of(op)) + " of " + std::string(gradsync::name_of(dtype))));
           }
         }
       EXPECT_EQ(refused, 4 * 3 + 1);  // bitwise of the four float types, avg of bool
@@ -163,13 +159,16 @@ TEST(CaseV10, AnElementTypeOrOperatorOutOfRangeIsRefusedByNumberWithTheKnownOnes
     for (int number : {11, 12, 77, 255}) {
       const View strange{data.data(), 4, static_cast<DType>(number)};
       for (const Status& status : {thrown_by([&] { comm.all_reduce(strange, ReduceOp::sum); }),
-                                   thrown_by([&] { comm.broadcast(strange, 0); }),
-                                   thrown_by([&] { comm.all_gather(View{data.data(), 2, strange.dtype}, strange); })}) {
+                                   thrown_by([&] { comm.broadcast(strange, 0); }), thrown_by([&] {
+                                     comm.all_gather(View{data.data(), 2, strange.dtype}, strange);
+                                   })}) {
         EXPECT_EQ(status.code, ErrorCode::invalid_argument);
         EXPECT_THAT(status.message, HasSubstr("element type number " + std::to_string(number)));
         EXPECT_THAT(status.message, HasSubstr(known_dtypes()));
       }
-      const Status status = thrown_by([&] { comm.all_reduce(View{data.data(), 4, DType::f32}, static_cast<ReduceOp>(number)); });
+      const Status status = thrown_by([&] {
+        comm.all_reduce(View{data.data(), 4, DType::f32}, static_cast<ReduceOp>(number));
+      });
       EXPECT_EQ(status.code, ErrorCode::invalid_argument);
       EXPECT_THAT(status.message, HasSubstr("operator number " + std::to_string(number)));
       EXPECT_THAT(status.message, HasSubstr(known_reduce_ops()));

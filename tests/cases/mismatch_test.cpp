@@ -25,8 +25,8 @@ struct Difference {
   std::vector<std::string> words;  // of both calls, in every rank's message
 };
 
-void all_reduce(Communicator& comm, std::size_t count, ReduceOp op = ReduceOp::sum, Algorithm algorithm = Algorithm::automatic,
-                std::uint32_t segments = 0) {
+void all_reduce(Communicator& comm, std::size_t count, ReduceOp op = ReduceOp::sum,
+                Algorithm algorithm = Algorithm::automatic, std::uint32_t segments = 0) {
   std::vector<float> data(count, 1.0f);
   comm.all_reduce(view(data), op, {.algorithm = algorithm, .segments = segments});
 }
@@ -61,27 +61,60 @@ void reduce_scatter_uneven(Communicator& comm, bool exchanged) {
 
 using C = Communicator;
 const std::vector<Difference> kCounts = {
-    {"counts far apart", [](C& c) { all_reduce(c, 262144); }, [](C& c) { all_reduce(c, 1025); }, {"262144 f32", "1025 f32"}},
+    {"counts far apart",
+     [](C& c) { all_reduce(c, 262144); },
+     [](C& c) { all_reduce(c, 1025); },
+     {"262144 f32", "1025 f32"}},
     {"counts one apart", [](C& c) { all_reduce(c, 101); }, [](C& c) { all_reduce(c, 100); }, {"101 f32", "100 f32"}},
-    {"counts of equal chunk numbers", [](C& c) { all_reduce(c, 262147); }, [](C& c) { all_reduce(c, 262144); }, {"262147 f32", "262144 f32"}},
+    {"counts of equal chunk numbers",
+     [](C& c) { all_reduce(c, 262147); },
+     [](C& c) { all_reduce(c, 262144); },
+     {"262147 f32", "262144 f32"}},
     {"none against some", [](C& c) { all_reduce(c, 0); }, [](C& c) { all_reduce(c, 5); }, {"0 f32", "5 f32"}},
     {"blocks", [](C& c) { all_gather(c, 33); }, [](C& c) { all_gather(c, 32); }, {"33 f32", "32 f32"}},
-    {"block sizes of equal sum", [](C& c) { reduce_scatter_uneven(c, true); }, [](C& c) { reduce_scatter_uneven(c, false); }, {"uneven blocks"}},
-    {"counts of a broadcast", [](C& c) { broadcast(c, 0, 70); }, [](C& c) { broadcast(c, 0, 71); }, {"70 f32", "71 f32"}},
+    {"block sizes of equal sum",
+     [](C& c) { reduce_scatter_uneven(c, true); },
+     [](C& c) { reduce_scatter_uneven(c, false); },
+     {"uneven blocks"}},
+    {"counts of a broadcast",
+     [](C& c) { broadcast(c, 0, 70); },
+     [](C& c) { broadcast(c, 0, 71); },
+     {"70 f32", "71 f32"}},
 };
 const std::vector<Difference> kCalls = {
-    {"element type", [](C& c) { all_reduce_of<std::int32_t>(c, 64); }, [](C& c) { all_reduce_of<float>(c, 64); }, {"64 i32", "64 f32"}},
-    {"operator", [](C& c) { all_reduce(c, 64, ReduceOp::max); }, [](C& c) { all_reduce(c, 64); }, {"f32, max", "f32, sum"}},
+    {"element type",
+     [](C& c) { all_reduce_of<std::int32_t>(c, 64); },
+     [](C& c) { all_reduce_of<float>(c, 64); },
+     {"64 i32", "64 f32"}},
+    {"operator",
+     [](C& c) { all_reduce(c, 64, ReduceOp::max); },
+     [](C& c) { all_reduce(c, 64); },
+     {"f32, max", "f32, sum"}},
     {"root of a reduction", [](C& c) { reduce(c, 1); }, [](C& c) { reduce(c, 0); }, {"root 1", "root 0"}},
-    {"collective", [](C& c) { all_gather(c, 64); }, [](C& c) { reduce_scatter(c, 64); }, {"all_gather of 64", "reduce_scatter of 64"}},
-    {"barrier against a reduction", [](C& c) { c.barrier(); }, [](C& c) { all_reduce(c, 64); }, {"barrier", "all_reduce of 64"}},
-    {"algorithm", [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::circulant); },
-     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::ring); }, {"by circulant", "by ring"}},
-    {"segments", [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::tree, 4); },
-     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::tree, 2); }, {"in 4 segments", "in 2 segments"}},
-    {"order", [](C& c) { all_reduce(c, 20), all_reduce(c, 10); }, [](C& c) { all_reduce(c, 10), all_reduce(c, 20); }, {"of 20 f32", "of 10 f32"}},
-    {"one call skipped", [](C& c) { all_reduce(c, 10), all_reduce(c, 30); },
-     [](C& c) { all_reduce(c, 10), all_reduce(c, 20), all_reduce(c, 30); }, {"#2 (all_reduce of 30 f32", "#2 (all_reduce of 20 f32"}},
+    {"collective",
+     [](C& c) { all_gather(c, 64); },
+     [](C& c) { reduce_scatter(c, 64); },
+     {"all_gather of 64", "reduce_scatter of 64"}},
+    {"barrier against a reduction",
+     [](C& c) { c.barrier(); },
+     [](C& c) { all_reduce(c, 64); },
+     {"barrier", "all_reduce of 64"}},
+    {"algorithm",
+     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::circulant); },
+     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::ring); },
+     {"by circulant", "by ring"}},
+    {"segments",
+     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::tree, 4); },
+     [](C& c) { all_reduce(c, 64, ReduceOp::sum, Algorithm::tree, 2); },
+     {"in 4 segments", "in 2 segments"}},
+    {"order",
+     [](C& c) { all_reduce(c, 20), all_reduce(c, 10); },
+     [](C& c) { all_reduce(c, 10), all_reduce(c, 20); },
+     {"of 20 f32", "of 10 f32"}},
+    {"one call skipped",
+     [](C& c) { all_reduce(c, 10), all_reduce(c, 30); },
+     [](C& c) { all_reduce(c, 10), all_reduce(c, 20), all_reduce(c, 30); },
+     {"#2 (all_reduce of 30 f32", "#2 (all_reduce of 20 f32"}},
 };
 
 // What became of one rank: the error that it saw and when.
@@ -100,9 +133,7 @@ Seen call_and_be_told(Communicator& comm, const std::function<void(Communicator&
     while (comm.status().ok() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     seen.status = comm.status();
     if (seen.status.ok()) comm.barrier();
-  } catch (const Error& error) {
-    seen.status = error.status();
-  }
+  } catch (const Error& error) { seen.status = error.status(); }
   seen.told = std::chrono::steady_clock::now();
   return seen;
 }
@@ -152,10 +183,13 @@ TEST_P(CaseM2, DifferentCallsAreAnErrorOnEveryRankWithinASecondNamingBoth) {
 TEST_P(CaseM2, DifferentRootsOfABroadcastAreAnErrorAlsoWhereEveryRankOnlySends) {
   for (std::uint32_t size : {2u, 3u, 5u}) {
     const int last = static_cast<int>(size) - 1;
-    const Difference both_send{"all send", [=](C& c) { broadcast(c, last); }, [](C& c) { broadcast(c, 0); }, {"broadcast"}};
+    const Difference both_send{
+        "all send", [=](C& c) { broadcast(c, last); }, [](C& c) { broadcast(c, 0); }, {"broadcast"}};
     expect_all_are_told({.size = size, .medium = GetParam()}, both_send, last);
-    const Difference none_sends{"the odd rank and its root wait for each other", [=](C& c) { broadcast(c, last); },
-                                [](C& c) { broadcast(c, 0); }, {"root 0", "root " + std::to_string(last)}};
+    const Difference none_sends{"the odd rank and its root wait for each other",
+                                [=](C& c) { broadcast(c, last); },
+                                [](C& c) { broadcast(c, 0); },
+                                {"root 0", "root " + std::to_string(last)}};
     if (size > 2) expect_all_are_told({.size = size, .medium = GetParam()}, none_sends, 0);
   }
 }
@@ -165,7 +199,8 @@ TEST_P(CaseM2, ARankThatSkipsTheLastOfEqualCallsIsWaitedForUntilTheDeadline) {
     std::vector<Communicator> ranks = open({.size = size, .medium = GetParam(), .timeout = 300ms});
     on_ranks(ranks, [&](Communicator& comm) {
       try {
-        for (int call = 0; call < (comm.rank() == 1 ? 2 : 3); ++call) all_reduce(comm, 16, ReduceOp::sum, Algorithm::ring);
+        for (int call = 0; call < (comm.rank() == 1 ? 2 : 3); ++call)
+          all_reduce(comm, 16, ReduceOp::sum, Algorithm::ring);
         EXPECT_EQ(comm.rank(), 1);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
@@ -177,8 +212,10 @@ TEST_P(CaseM2, ARankThatSkipsTheLastOfEqualCallsIsWaitedForUntilTheDeadline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, CaseM1, testing::ValuesIn(kMedia), [](const auto& tested) { return std::string(name_of(tested.param)); });
-INSTANTIATE_TEST_SUITE_P(, CaseM2, testing::ValuesIn(kMedia), [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(, CaseM1, testing::ValuesIn(kMedia),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(, CaseM2, testing::ValuesIn(kMedia),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace gradsync::cases

@@ -25,7 +25,8 @@ std::vector<std::uint64_t> strange_bits(DType dtype) {
   const std::uint64_t sign = std::uint64_t{1} << (width - 1), quiet = std::uint64_t{1} << (mantissa - 1);
   const std::uint64_t infinity = (sign - 1) >> mantissa << mantissa;
   std::vector<std::uint64_t> all;
-  for (std::uint64_t bits : {infinity | quiet, infinity | quiet | 3, infinity | 1, infinity | (quiet - 1), infinity, std::uint64_t{0}}) {
+  for (std::uint64_t bits :
+       {infinity | quiet, infinity | quiet | 3, infinity | 1, infinity | (quiet - 1), infinity, std::uint64_t{0}}) {
     all.push_back(bits);
     all.push_back(bits | sign);
   }
@@ -71,14 +72,17 @@ Bytes expected(DType dtype, ReduceOp op) {
   return narrow;
 }
 
-void expect_same_bits_everywhere(Communicator& comm, DType dtype, ReduceOp op, Algorithm algorithm, const Bytes& wanted) {
+void expect_same_bits_everywhere(Communicator& comm, DType dtype, ReduceOp op, Algorithm algorithm,
+                                 const Bytes& wanted) {
   Bytes data = contribution(dtype, comm.rank());
   comm.all_reduce(View{data.data(), kCount, dtype}, op, {.algorithm = algorithm});
   std::size_t wrong = 0, first_wrong = 0;
   for (std::size_t i = kCount; i-- > 0;)
-    if (std::memcmp(data.data() + i * size_of(dtype), wanted.data() + i * size_of(dtype), size_of(dtype)) != 0) ++wrong, first_wrong = i;
-  EXPECT_EQ(wrong, 0u) << gradsync::name_of(op) << " of " << gradsync::name_of(dtype) << " by " << gradsync::name_of(algorithm)
-                       << ": element " << first_wrong << " is " << get(dtype, data.data(), first_wrong) << ", expected "
+    if (std::memcmp(data.data() + i * size_of(dtype), wanted.data() + i * size_of(dtype), size_of(dtype)) != 0)
+      ++wrong, first_wrong = i;
+  EXPECT_EQ(wrong, 0u) << gradsync::name_of(op) << " of " << gradsync::name_of(dtype) << " by "
+                       << gradsync::name_of(algorithm) << ": element " << first_wrong << " is "
+                       << get(dtype, data.data(), first_wrong) << ", expected "
                        << get(dtype, wanted.data(), first_wrong);
 }
 
@@ -93,7 +97,8 @@ TEST_P(CaseV4, StrangeFloatsOfAnyRankComeOutWithEqualBitsByEveryAlgorithmAndInst
       for (ReduceOp op : {ReduceOp::min, ReduceOp::max, ReduceOp::sum}) {
         const Bytes wanted = expected(dtype, op);
         on_ranks(ranks, [&](Communicator& comm) {
-          for (Algorithm a : algorithms_of(Collective::all_reduce)) expect_same_bits_everywhere(comm, dtype, op, a, wanted);
+          for (Algorithm a : algorithms_of(Collective::all_reduce))
+            expect_same_bits_everywhere(comm, dtype, op, a, wanted);
         });
       }
   }
@@ -107,12 +112,14 @@ TEST_P(CaseV4, ANanAmongOneThreeFourIsTheMinimumAndTheMaximum) {
         for (Algorithm a : algorithms_of(Collective::all_reduce)) {
           float x = comm.rank() == holder ? std::nanf("") : static_cast<float>(comm.rank() + 1);
           comm.all_reduce(View{&x, 1, DType::f32}, op, {.algorithm = a});
-          EXPECT_EQ(std::bit_cast<std::uint32_t>(x), 0x7fc00000u) << gradsync::name_of(op) << " by " << gradsync::name_of(a);
+          EXPECT_EQ(std::bit_cast<std::uint32_t>(x), 0x7fc00000u)
+              << gradsync::name_of(op) << " by " << gradsync::name_of(a);
         }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, CaseV4, testing::ValuesIn(kMedia), [](const auto& tested) { return std::string(name_of(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(, CaseV4, testing::ValuesIn(kMedia),
+                         [](const auto& tested) { return std::string(name_of(tested.param)); });
 
 }  // namespace
 }  // namespace gradsync::cases

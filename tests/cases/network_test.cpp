@@ -52,7 +52,8 @@ test::Outcome join_by_name(const test::Network& network, const std::string& star
   plan.network = &network;
   plan.hosts = {0, 1};
   plan.rendezvous = fmt::format("tcp://alpha:{}/job", server->address().port);
-  plan.environment = {{"CASE_NAME=alpha", "CASE_ADDRESS=127.0.1.1"}, {"CASE_NAME=beta", "CASE_ADDRESS=" + network.address(0)}};
+  plan.environment = {{"CASE_NAME=alpha", "CASE_ADDRESS=127.0.1.1"},
+                      {"CASE_NAME=beta", "CASE_ADDRESS=" + network.address(0)}};
   return test::run_workers(plan);
 }
 
@@ -95,9 +96,7 @@ Join join(const std::string& rendezvous, std::int64_t rank, std::chrono::nanosec
   options.start_timeout = patience;
   try {
     joined.comm = Communicator::create(options);
-  } catch (const Error& error) {
-    joined.status = error.status();
-  }
+  } catch (const Error& error) { joined.status = error.status(); }
   return joined;
 }
 
@@ -105,7 +104,8 @@ TEST(CaseN3, FiftyJobsAtOnceOnAHost) {
   std::vector<std::thread> jobs;
   for (int job = 0; job < 50; ++job)
     jobs.emplace_back([job] {
-      in_world({.size = 2, .medium = job % 2 == 0 ? Medium::shm : Medium::tcp, .timeout = 30s, .start_timeout = 30s}, expect_sums);
+      in_world({.size = 2, .medium = job % 2 == 0 ? Medium::shm : Medium::tcp, .timeout = 30s, .start_timeout = 30s},
+               expect_sums);
     });
   for (std::thread& job : jobs) job.join();
 }
@@ -153,7 +153,9 @@ TEST(CaseN3, AHostWithoutAFreePortIsATypedError) {
 // Answers everyone as a web server does, until told to stop.
 class WebServer {
  public:
-  WebServer() : listener_(std::move(*listen_tcp(*parse_address("127.0.0.1")))), address_(local_address(listener_.get())) {
+  WebServer()
+      : listener_(std::move(*listen_tcp(*parse_address("127.0.0.1")))),
+        address_(local_address(listener_.get())) {
     thread_ = std::thread([this] { serve(); });
   }
   ~WebServer() {

@@ -30,9 +30,7 @@ void split_at_once(const World& world, int threads, const std::function<int(int 
             Communicator child = comm.split(color(t, comm.rank()), comm.rank());
             expect_usable(child);
           }
-        } catch (const Error& error) {
-          problems[static_cast<std::size_t>(t)] = error.what();
-        }
+        } catch (const Error& error) { problems[static_cast<std::size_t>(t)] = error.what(); }
       });
     for (std::thread& splitter : splitters) splitter.join();
     for (const std::string& problem : problems) EXPECT_EQ(problem, "");
@@ -43,12 +41,14 @@ void split_at_once(const World& world, int threads, const std::function<int(int 
 TEST(CaseO5, TwoThreadsSplitOneCommunicatorAtOnce) {
   for (Medium medium : kMedia)
     for (std::uint32_t size : {2u, 4u})
-      split_at_once({.size = size, .medium = medium, .timeout = std::chrono::seconds(10)}, 2, [](int, int) { return 7; });
+      split_at_once({.size = size, .medium = medium, .timeout = std::chrono::seconds(10)}, 2,
+                    [](int, int) { return 7; });
 }
 
 TEST(CaseO5, TwoThreadsSplitByDifferentColoursAtOnce) {
   for (Medium medium : kMedia)
-    split_at_once({.size = 4, .medium = medium, .timeout = std::chrono::seconds(10)}, 2, [](int t, int rank) { return rank % 2 + 2 * t; });
+    split_at_once({.size = 4, .medium = medium, .timeout = std::chrono::seconds(10)}, 2,
+                  [](int t, int rank) { return rank % 2 + 2 * t; });
 }
 
 TEST(CaseO5, ASplitWhileAnAllReduceIsOutstanding) {

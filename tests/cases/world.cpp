@@ -27,9 +27,7 @@ std::string_view name_of(Medium medium) {
   return medium == Medium::mixed ? "mixed" : gradsync::name_of(kind_of(medium));
 }
 
-std::string describe(const World& world) {
-  return fmt::format("{} ranks over {}", world.size, name_of(world.medium));
-}
+std::string describe(const World& world) { return fmt::format("{} ranks over {}", world.size, name_of(world.medium)); }
 
 std::vector<Communicator> open(const World& world) {
   Options options;
@@ -52,9 +50,7 @@ std::vector<Communicator> open(const World& world) {
       else if (world.medium == Medium::mixed) mine.host = rank < (world.size + 1) / 2 ? "left" : "right";
       try {
         ranks[rank] = Communicator::create(mine);
-      } catch (const Error& error) {
-        problems[rank] = error.status();
-      }
+      } catch (const Error& error) { problems[rank] = error.status(); }
     });
   for (std::thread& thread : threads) thread.join();
   for (const Status& problem : problems) throw_if_failed(problem);
@@ -68,9 +64,7 @@ void on_ranks(std::vector<Communicator>& ranks, const std::function<void(Communi
     threads.emplace_back([&, rank] {
       try {
         body(ranks[rank]);
-      } catch (const std::exception& error) {
-        problems[rank] = error.what();
-      }
+      } catch (const std::exception& error) { problems[rank] = error.what(); }
     });
   for (std::thread& thread : threads) thread.join();
   for (std::size_t rank = 0; rank < ranks.size(); ++rank)
@@ -82,9 +76,7 @@ void in_world(const World& world, const std::function<void(Communicator&)>& body
   try {
     std::vector<Communicator> ranks = open(world);
     on_ranks(ranks, body);
-  } catch (const Error& error) {
-    ADD_FAILURE() << describe(world) << ": " << error.what();
-  }
+  } catch (const Error& error) { ADD_FAILURE() << describe(world) << ": " << error.what(); }
 }
 
 std::vector<Algorithm> algorithms_of(Collective collective) {

@@ -65,7 +65,8 @@ std::string Caller::make(const Call& call, const Sources& sources) {
       View{out, one_memory ? roles.output_count : output_room, call.dtype});
   result_ = out;
   result_bytes_ = roles.output_count * element;
-  if (decoy && !Guarded::untouched(out, output_room * element)) return "the output of a rank that is not root was written";
+  if (decoy && !Guarded::untouched(out, output_room * element))
+    return "the output of a rank that is not root was written";
   return check(call, roles, in, out, one_memory);
 }
 
@@ -80,7 +81,8 @@ std::string Caller::check(const Call& call, const Roles& roles, std::byte* in, s
   const std::size_t cut = std::min(last, std::max(first, roles.output_first)) - first;
   const std::size_t rest = std::min(last, std::max(first, roles.output_first + roles.output_count)) - first;
   wrong = compare(roles.input, call, in, 0, cut, "input before the output was changed");
-  return wrong.empty() ? compare(roles.input, call, in, rest, roles.input_count, "input behind the output was changed") : wrong;
+  return wrong.empty() ? compare(roles.input, call, in, rest, roles.input_count, "input behind the output was changed")
+                       : wrong;
 }
 
 void Caller::run(const Call& call, const Roles& roles, ConstView in, View out) {

@@ -19,12 +19,12 @@ struct Call {
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
   Algorithm algorithm = Algorithm::automatic;
-  std::size_t count = 0;     // of the message; of a block where `shared` is not set and the collective has blocks
-  bool shared = false;       // the message is cut into blocks of different sizes, one a rank
+  std::size_t count = 0;  // of the message; of a block where `shared` is not set and the collective has blocks
+  bool shared = false;    // the message is cut into blocks of different sizes, one a rank
   bool in_place = false;
   std::uint32_t segments = 0;
   int root = 0;
-  std::uint64_t salt = 0;    // differs between calls, so that nothing old looks right
+  std::uint64_t salt = 0;  // differs between calls, so that nothing old looks right
 
   std::string name() const;
 };
@@ -41,13 +41,13 @@ struct Roles {
   std::size_t total = 0;                          // elements of the whole message
   std::size_t input_first = 0, output_first = 0;  // where this rank's parts begin in the message
   std::size_t input_count = 0, output_count = 0;
-  std::vector<std::size_t> counts, recv_counts;   // given to the call; empty: equal blocks
+  std::vector<std::size_t> counts, recv_counts;  // given to the call; empty: equal blocks
 };
 
 struct Sources {
-  std::span<const Pattern> moved;        // by rank
-  const Pattern* mine = nullptr;         // of a reduction
-  const Pattern* result = nullptr;       // null: the caller checks the output
+  std::span<const Pattern> moved;   // by rank
+  const Pattern* mine = nullptr;    // of a reduction
+  const Pattern* result = nullptr;  // null: the caller checks the output
 };
 
 Roles roles_of(const Call& call, std::uint32_t rank, std::uint32_t size, const Sources& sources);

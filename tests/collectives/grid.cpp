@@ -9,8 +9,10 @@ namespace gradsync::test {
 namespace {
 
 bool thorough(Kind kind) {
-  if (kind.collective > Collective::reduce_scatter && kind.collective != Collective::reduce) return kind.dtype == DType::f32;
-  return (kind.dtype == DType::f32 && kind.op == ReduceOp::sum) || (kind.dtype == DType::bf16 && kind.op == ReduceOp::avg) ||
+  if (kind.collective > Collective::reduce_scatter && kind.collective != Collective::reduce)
+    return kind.dtype == DType::f32;
+  return (kind.dtype == DType::f32 && kind.op == ReduceOp::sum) ||
+         (kind.dtype == DType::bf16 && kind.op == ReduceOp::avg) ||
          (kind.dtype == DType::u8 && kind.op == ReduceOp::bit_xor);
 }
 
@@ -24,7 +26,8 @@ std::vector<Algorithm> algorithms_of(Collective collective) {
 }  // namespace
 
 std::vector<std::size_t> counts_of(std::uint32_t size) {
-  std::vector<std::size_t> counts = {1, 2, size - 1, size, size + 1, 2 * size - 1, 2 * size + 1, kSmallMost, kMiddle, kLarge};
+  std::vector<std::size_t> counts = {1,          2,       size - 1, size, size + 1, 2 * size - 1, 2 * size + 1,
+                                     kSmallMost, kMiddle, kLarge};
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   return counts;
@@ -55,7 +58,8 @@ std::vector<Call> calls_of(Kind kind, std::size_t count) {
   std::size_t turn = static_cast<std::size_t>(kind.dtype) + static_cast<std::size_t>(kind.op) + count;
   for (Algorithm algorithm : algorithms_of(kind.collective)) {
     if (!every && algorithm != Algorithm::automatic) break;
-    Call call{.collective = kind.collective, .dtype = kind.dtype, .op = kind.op, .algorithm = algorithm, .count = count};
+    Call call{
+        .collective = kind.collective, .dtype = kind.dtype, .op = kind.op, .algorithm = algorithm, .count = count};
     // Blocks of so many elements would be too much; and a prime number of elements has no equal blocks.
     call.shared = count > kMiddle && has_blocks(kind.collective);
     const bool both = (small && algorithm == Algorithm::automatic) || (!small && thorough(kind));

@@ -9,8 +9,8 @@
 
 namespace gradsync::test {
 
-inline constexpr std::size_t kSmallMost = 4093;    // up to here every algorithm meets every dtype and operator
-inline constexpr std::size_t kMiddle = 65537;      // primes near 64 K and 1 M
+inline constexpr std::size_t kSmallMost = 4093;  // up to here every algorithm meets every dtype and operator
+inline constexpr std::size_t kMiddle = 65537;    // primes near 64 K and 1 M
 inline constexpr std::size_t kLarge = 1048573;
 
 // 1, 2, P-1, P, P+1, 2P-1, 2P+1 and primes near 4 K, 64 K and 1 M, each once.

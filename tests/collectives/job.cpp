@@ -14,7 +14,8 @@ constexpr std::uint64_t kComplaintsMax = 20;
 
 // Whether the whole result is on every rank.
 bool is_replicated(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::all_gather || collective == Collective::broadcast;
+  return collective == Collective::all_reduce || collective == Collective::all_gather ||
+         collective == Collective::broadcast;
 }
 
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -22,7 +23,10 @@ std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch
 }  // namespace
 
 Job::Job(Communicator& comm)
-    : comm_(comm), caller_(comm), rank_(static_cast<std::uint32_t>(comm.rank())), size_(static_cast<std::uint32_t>(comm.size())) {}
+    : comm_(comm),
+      caller_(comm),
+      rank_(static_cast<std::uint32_t>(comm.rank())),
+      size_(static_cast<std::uint32_t>(comm.size())) {}
 
 void Job::reduce_everything() {
   for (std::size_t d = 0; d < kDTypeCount; ++d)
@@ -67,7 +71,9 @@ void Job::complain(const Call& call, const std::string& wrong) {
   if (++wrong_ <= kComplaintsMax) std::printf("rank %u: %s: %s\n", rank_, call.name().c_str(), wrong.c_str());
 }
 
-void Job::print_digest(const std::string& what) { std::printf("digest %s %s\n", what.c_str(), hex(digest_.take()).c_str()); }
+void Job::print_digest(const std::string& what) {
+  std::printf("digest %s %s\n", what.c_str(), hex(digest_.take()).c_str());
+}
 
 // Wide floats -------------------------------------------------------------------------------------------------------
 
@@ -85,10 +91,16 @@ void Job::wide(DType dtype, ReduceOp op) {
       if (count == kLarge && !with_large) continue;
       for (const CatalogueEntry& entry : catalogue())
         if (entry.collective == collective)
-          wide_call({.collective = collective, .dtype = dtype, .op = op, .algorithm = entry.algorithm, .count = count,
-                     .shared = count >= kMiddle && collective == Collective::reduce_scatter}, mine, bounds);
+          wide_call({.collective = collective,
+                     .dtype = dtype,
+                     .op = op,
+                     .algorithm = entry.algorithm,
+                     .count = count,
+                     .shared = count >= kMiddle && collective == Collective::reduce_scatter},
+                    mine, bounds);
     }
-    if (is_replicated(collective)) print_digest(fmt::format("wide_{}_{}_{}", name_of(collective), name_of(dtype), name_of(op)));
+    if (is_replicated(collective))
+      print_digest(fmt::format("wide_{}_{}_{}", name_of(collective), name_of(dtype), name_of(op)));
   }
 }
 
@@ -133,7 +145,8 @@ void Job::pass_barriers() {
     for (std::uint32_t came = 0; came < size_; ++came)
       for (std::uint32_t left = 0; left < size_; ++left)
         if (all[2 * came] > all[2 * left + 1])
-          complain({.collective = Collective::barrier}, fmt::format("rank {} left before rank {} had come", left, came));
+          complain({.collective = Collective::barrier},
+                   fmt::format("rank {} left before rank {} had come", left, came));
   }
 }
 

@@ -15,8 +15,8 @@ __extension__ using Wide = __int128;
 static_assert(LDBL_MANT_DIG >= 64, "exact sums are computed in long double");
 
 struct Format {
-  int mantissa_bits;     // stored ones
-  int exponent_min;      // of the smallest normal number
+  int mantissa_bits;  // stored ones
+  int exponent_min;   // of the smallest normal number
   int exponent_max;
 };
 Format format_of(DType dtype) {
@@ -35,7 +35,8 @@ Bits mask_of(DType dtype) { return size_of(dtype) == 8 ? ~Bits{0} : (Bits{1} << 
 bool is_nan(DType dtype, Bits bits) {
   const Format format = format_of(dtype);
   const Bits all_ones = (Bits{1} << exponent_bits(dtype)) - 1;
-  return ((bits >> format.mantissa_bits) & all_ones) == all_ones && (bits & ((Bits{1} << format.mantissa_bits) - 1)) != 0;
+  return ((bits >> format.mantissa_bits) & all_ones) == all_ones &&
+         (bits & ((Bits{1} << format.mantissa_bits) - 1)) != 0;
 }
 
 Wide integer_of(DType dtype, Bits bits) {
@@ -172,7 +173,9 @@ Bits exact_contribution(DType dtype, ReduceOp op, std::uint32_t rank, std::uint6
 
 Bits wide_contribution(DType dtype, std::uint32_t rank, std::uint64_t position) {
   const std::uint64_t h = random_at(99, rank, position);
-  struct Spread { int lowest, count; };
+  struct Spread {
+    int lowest, count;
+  };
   constexpr Spread spreads[] = {{-24, 36}, {-60, 120}, {-60, 120}, {-300, 600}};  // f16: up to 2^12, subnormals too
   const Spread spread = spreads[static_cast<int>(dtype)];
   const int exponent = spread.lowest + static_cast<int>((h >> 54) % static_cast<unsigned>(spread.count));

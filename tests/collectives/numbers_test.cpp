@@ -36,15 +36,16 @@ TEST(Numbers, AreRoundedToNearestEven) {
 
 TEST(Numbers, ReductionsByHand) {
   const auto of = [](DType dtype, ReduceOp op, std::vector<Bits> terms) { return reduced(dtype, op, terms); };
-  EXPECT_EQ(of(DType::i8, ReduceOp::sum, {100, 100}), 200u);            // wraps to -56
-  EXPECT_EQ(of(DType::i8, ReduceOp::avg, {0xff, 0xfe}), 0xffu);         // -3/2 is -1
+  EXPECT_EQ(of(DType::i8, ReduceOp::sum, {100, 100}), 200u);     // wraps to -56
+  EXPECT_EQ(of(DType::i8, ReduceOp::avg, {0xff, 0xfe}), 0xffu);  // -3/2 is -1
   EXPECT_EQ(of(DType::i8, ReduceOp::min, {1, 0x80}), 0x80u);
   EXPECT_EQ(of(DType::u8, ReduceOp::max, {200, 100}), 200u);
   EXPECT_EQ(of(DType::u64, ReduceOp::avg, {~0ull, ~0ull}), ~0ull);
   EXPECT_EQ(of(DType::i64, ReduceOp::avg, {1ull << 63, 1ull << 63}), 1ull << 63);
   EXPECT_EQ(of(DType::boolean, ReduceOp::sum, {1, 1}), 1u);
   EXPECT_EQ(of(DType::boolean, ReduceOp::product, {1, 0}), 0u);
-  EXPECT_EQ(of(DType::f16, ReduceOp::avg, {bits_of(DType::f16, 40000), bits_of(DType::f16, 40000)}), bits_of(DType::f16, 40000));
+  EXPECT_EQ(of(DType::f16, ReduceOp::avg, {bits_of(DType::f16, 40000), bits_of(DType::f16, 40000)}),
+            bits_of(DType::f16, 40000));
   EXPECT_EQ(of(DType::f32, ReduceOp::min, {0, 0x80000000u}), 0x80000000u);
   EXPECT_EQ(of(DType::f32, ReduceOp::max, {0x80000000u, 0}), 0u);
 }

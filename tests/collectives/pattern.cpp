@@ -8,7 +8,8 @@
 namespace gradsync::test {
 
 Pattern::Pattern(DType dtype, const std::function<Bits(std::size_t)>& bits)
-    : element_(size_of(dtype)), table_(length * element_) {
+    : element_(size_of(dtype)),
+      table_(length * element_) {
   for (std::size_t i = 0; i < length; ++i) {
     const Bits value = bits(i);
     std::memcpy(&table_[i * element_], &value, element_);  // little-endian: the low bytes come first

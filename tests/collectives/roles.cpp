@@ -73,7 +73,8 @@ Roles block_roles(const Call& call, std::uint32_t rank, std::uint32_t size, cons
     if (sources.result) roles.output = {{sources.result, roles.output_first, roles.output_count}};
   } else if (gathers) {
     roles.input = {{&sources.moved[rank], roles.input_first, roles.input_count}};
-    for (std::uint32_t r = 0; r < size; ++r) roles.output.push_back({&sources.moved[r], blocks.starts[r], blocks.sizes[r]});
+    for (std::uint32_t r = 0; r < size; ++r)
+      roles.output.push_back({&sources.moved[r], blocks.starts[r], blocks.sizes[r]});
   } else {
     const Pattern& root = sources.moved[static_cast<std::size_t>(call.root)];
     roles.input = {{&root, 0, blocks.total}};

@@ -24,7 +24,8 @@ class Bounds {
  public:
   Bounds(DType dtype, ReduceOp op, std::uint32_t ranks);
   // The first of `count` elements of message `salt`, from `position` on, that lies outside.
-  std::optional<std::size_t> outside(const std::byte* got, std::uint64_t salt, std::size_t position, std::size_t count) const;
+  std::optional<std::size_t> outside(const std::byte* got, std::uint64_t salt, std::size_t position,
+                                     std::size_t count) const;
   std::string text(Bits got, std::uint64_t salt, std::size_t position) const;  // "1.5, expected 2 within 0.1"
 
  private:

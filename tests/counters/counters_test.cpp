@@ -23,7 +23,7 @@ struct Case {
   Recipe recipe;
   std::uint64_t count = 0;  // of the message, or of a block where the collective has blocks
   DType dtype = DType::f32;
-  bool uneven = false;      // blocks of different sizes
+  bool uneven = false;  // blocks of different sizes
 
   std::string name() const {
     return fmt::format("{} by {} in {} segments, world {}, root {}, {} {}{}", name_of(recipe.collective),
@@ -63,7 +63,8 @@ Layouts layouts_of(const Case& c, const Shape& shape, std::uint32_t rank) {
   if (c.recipe.collective == Collective::barrier) return Layouts(layout_for(c.recipe, shape, 0));
   if (!c.uneven) return Layouts(layout_for(c.recipe, shape, c.count));
   const auto layout = [&](const std::vector<std::size_t>& counts) {
-    return layout_for(c.recipe, shape, std::span<const std::uint64_t>(std::vector<std::uint64_t>(counts.begin(), counts.end())));
+    return layout_for(c.recipe, shape,
+                      std::span<const std::uint64_t>(std::vector<std::uint64_t>(counts.begin(), counts.end())));
   };
   if (c.recipe.collective == Collective::all_to_all) return {layout(blocks_from(c, rank)), layout(blocks_to(c, rank))};
   return Layouts(layout(blocks_from(c, 0)));

@@ -28,9 +28,7 @@ void in_thread(const std::function<void()>& body) {
   std::thread([&] {
     try {
       body();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
+    } catch (...) { thrown = std::current_exception(); }
   }).join();
   if (thrown) std::rethrow_exception(thrown);
 }
@@ -39,8 +37,8 @@ Descriptor new_namespace() {
   Descriptor made;
   in_thread([&] {
     if (::unshare(CLONE_NEWNET) != 0)
-      throw std::runtime_error(fmt::format("this test needs a network namespace, and none can be made: {} (root is needed)",
-                                           errno_text(errno)));
+      throw std::runtime_error(fmt::format(
+          "this test needs a network namespace, and none can be made: {} (root is needed)", errno_text(errno)));
     made.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!made) throw std::runtime_error("cannot open the new network namespace: " + errno_text(errno));
   });
@@ -50,7 +48,8 @@ Descriptor new_namespace() {
 std::string read_all(int fd) {
   std::string text;
   std::array<char, 4096> part;
-  for (ssize_t got; (got = ::read(fd, part.data(), part.size())) > 0;) text.append(part.data(), static_cast<std::size_t>(got));
+  for (ssize_t got; (got = ::read(fd, part.data(), part.size())) > 0;)
+    text.append(part.data(), static_cast<std::size_t>(got));
   return text;
 }
 
@@ -59,8 +58,7 @@ void run_command(int network, const std::vector<std::string>& arguments) {
   Process process = start_process({arguments, current_environment(), network});
   const Deadline deadline = Deadline::after(kCommandTimeout);
   pollfd ended{process.ended.get(), POLLIN, 0};
-  while (::poll(&ended, 1, deadline.poll_milliseconds()) <= 0 && !deadline.passed()) {
-  }
+  while (::poll(&ended, 1, deadline.poll_milliseconds()) <= 0 && !deadline.passed()) {}
   if (ended.revents == 0) ::kill(-process.pid, SIGKILL);
   int status = 0;
   ::waitpid(process.pid, &status, 0);

@@ -21,8 +21,8 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   std::uint32_t hosts() const { return static_cast<std::uint32_t>(hosts_.size()); }
-  std::string address(std::uint32_t host) const;                               // 10.77.0.(host + 1)
-  int descriptor(std::uint32_t host) const { return hosts_.at(host).get(); }   // of the namespace, for setns
+  std::string address(std::uint32_t host) const;                              // 10.77.0.(host + 1)
+  int descriptor(std::uint32_t host) const { return hosts_.at(host).get(); }  // of the namespace, for setns
   // Calls it in a thread that is on that host and waits for it: sockets that it makes stay there. What it throws is thrown.
   void inside(std::uint32_t host, const std::function<void()>& body) const;
   // Runs a program there, for instance {"ip", "link", "set", "eth0", "down"}. Throws if it does not exit with 0.

@@ -102,7 +102,8 @@ void Workers::State::serve(const WorkerPlan& plan) {
     rendezvous = plan.rendezvous;
     return;
   }
-  if (plan.network) plan.network->inside(plan.hosts.at(0), [&] { store = serve_store(plan.network->address(plan.hosts[0])); });
+  if (plan.network)
+    plan.network->inside(plan.hosts.at(0), [&] { store = serve_store(plan.network->address(plan.hosts[0])); });
   else store = serve_store("127.0.0.1");
   rendezvous = fmt::format("tcp://{}/test", text(store->address()));
 }
@@ -118,7 +119,9 @@ void Workers::State::reap(std::uint32_t rank) {
   Running& worker = workers[rank];
   siginfo_t ended{};
   if (worker.reaped) return;
-  if (::waitid(P_PID, static_cast<id_t>(worker.process.pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
+  if (::waitid(P_PID, static_cast<id_t>(worker.process.pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      ended.si_pid == 0)
+    return;
   ::kill(-worker.process.pid, SIGKILL);  // what it started; before it is reaped, so that the number is still its own
   int status = 0;
   ::waitpid(worker.process.pid, &status, 0);

@@ -28,15 +28,15 @@ std::string this_program();
 
 struct WorkerPlan {
   std::string program;
-  std::vector<std::string> arguments;                  // without the program's name; the rank is in the environment
+  std::vector<std::string> arguments;  // without the program's name; the rank is in the environment
   std::uint32_t size = 1;
-  std::string options;                                 // GRADSYNC_OPTIONS of every rank
-  std::vector<std::vector<std::string>> environment;   // by rank: "NAME=value", comes last; may be shorter than size
-  const Network* network = nullptr;                    // borrowed; null: all workers run in the test's own network
-  std::vector<std::uint32_t> hosts;                    // by rank: host of `network`
-  std::string rendezvous;                              // empty: a store held by the test (on rank 0's host)
-  std::chrono::milliseconds deadline = 60s;            // of the whole run
-  std::chrono::milliseconds grace = 15s;               // for the others, from the first failure on
+  std::string options;                                // GRADSYNC_OPTIONS of every rank
+  std::vector<std::vector<std::string>> environment;  // by rank: "NAME=value", comes last; may be shorter than size
+  const Network* network = nullptr;                   // borrowed; null: all workers run in the test's own network
+  std::vector<std::uint32_t> hosts;                   // by rank: host of `network`
+  std::string rendezvous;                             // empty: a store held by the test (on rank 0's host)
+  std::chrono::milliseconds deadline = 60s;           // of the whole run
+  std::chrono::milliseconds grace = 15s;              // for the others, from the first failure on
 };
 
 struct WorkerEnd {
