@@ -126,7 +126,7 @@ class Communicator {
 
   int rank() const;
   int size() const;
-  std::string describe(int rank) const;             // "rank 3 (host b, shm)"
+  std::string describe(int rank) const;             // "rank 3 (host b, 192.0.2.7:4711)"
   const std::vector<std::uint32_t>& hosts() const;  // host number of each rank, numbered by first appearance
   Counters counters() const;
   // Ok, or why this communicator has failed: a peer may say so after this rank's part of a call has ended well.

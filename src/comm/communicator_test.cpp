@@ -232,6 +232,18 @@ TEST(Communicator, SplitsByColourAndGroupsWithoutTheOthers) {
   });
 }
 
+TEST(Communicator, BooleansBecomeZeroOrOneInEveryWorld) {
+  for (std::uint32_t size : {1u, 2u, 3u})
+    in_threads(size, [](Communicator& comm) {
+      std::vector<std::uint8_t> bytes = {0, 1, 2, 255}, out(4);
+      const View result{out.data(), 4, DType::boolean};
+      for (ReduceOp op : {ReduceOp::max, ReduceOp::min, ReduceOp::sum, ReduceOp::bit_and}) {
+        comm.all_reduce(ConstView(bytes.data(), 4, DType::boolean), result, op);
+        EXPECT_EQ(out, (std::vector<std::uint8_t>{0, 1, 1, 1}));
+      }
+    });
+}
+
 TEST(Communicator, TunedGroupsStillAgreeOnEveryChoice) {
   for (std::uint32_t size : {1u, 2u, 3u})
     in_threads(size, [](Communicator& comm) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "comm/patience.hpp"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -18,7 +20,6 @@ constexpr auto kTellWaitingAfter = std::chrono::milliseconds(200);  // of stands
 constexpr auto kTellWaitingTimeout = std::chrono::milliseconds(50);
 constexpr std::uint32_t kPassesPerLook = 256;  // busy passes between two looks at the clock
 constexpr std::uint32_t kEveryoneIsTold = 64;  // above, verdicts spread along rank ± 2^k
-constexpr std::uint32_t kSpinsWhenCrowded = 16;
 
 void relax() {
 #if defined(__x86_64__)
@@ -32,7 +33,7 @@ Group::Group(Setup setup)
     : rank_(setup.rank),
       size_(setup.size),
       epoch_(setup.epoch),
-      spins_(setup.cores_to_spare ? limits::spins_before_yield : kSpinsWhenCrowded),
+      cores_to_spare_(setup.cores_to_spare),
       engine_(std::make_unique<Engine>(std::move(setup.transport))),
       notifier_(std::move(setup.notifier)) {}
 
@@ -78,19 +79,20 @@ void Group::wait(const Completion& completion, TimePoint until) {
 }
 
 void Group::drive(const Completion& completion, TimePoint until) {
-  std::uint32_t idle_passes = 0;
+  Patience patience(cores_to_spare_);
   while (true) {
     const bool moved = pass();
     if (completion.done()) return;
     if (moved) {
-      idle_passes = 0;
-    } else if (++idle_passes <= spins_) {
-      relax();
-    } else if (idle_passes <= spins_ + limits::yields_before_sleep) {
-      ::sched_yield();
-    } else {
-      if (std::chrono::steady_clock::now() >= until) return;
-      sleep(completion, until);
+      patience.something_moved();
+      continue;
+    }
+    switch (patience.after_idle_look()) {
+      case Patience::Rest::spin: relax(); break;
+      case Patience::Rest::yield: ::sched_yield(); break;
+      case Patience::Rest::sleep:
+        if (std::chrono::steady_clock::now() >= until) return;
+        sleep(completion, until);
     }
   }
 }

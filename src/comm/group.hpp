@@ -79,7 +79,7 @@ class Group {
 
   const std::uint32_t rank_, size_;
   const std::uint64_t epoch_;
-  const std::uint32_t spins_;
+  const bool cores_to_spare_;
   Wake wake_;
 
   // Held by the baton.

@@ -85,8 +85,9 @@ Status Operation::start(ScratchPool& pool, const CallHistory* history) {
 }
 
 void Operation::complete() {
-  const bool divides = reduces() && request_.call.op == ReduceOp::avg;
-  if ((widens() || divides) && request_.output != nullptr) {
+  // A boolean becomes 0 or 1 in every world, of one rank too, where nothing was combined.
+  const bool last_pass = reduces() && (request_.call.op == ReduceOp::avg || request_.call.dtype == DType::boolean);
+  if ((widens() || last_pass) && request_.output != nullptr) {
     const Window window = request_.schedule->shape.output;
     const std::uint64_t count =
         request_.output_layout.offset(window.first + window.count) - request_.output_layout.offset(window.first);
