@@ -21,11 +21,24 @@ class SteadyClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
+// The longest wait there is. Whoever asks for more, up to the largest number of nanoseconds (292 years), gets this: the
+// sum of a moment and a duration is always one that the clock can show.
+inline constexpr Nanoseconds kWaitMax = std::chrono::hours(24 * 3652);  // ten years
+
+// `duration` after `from`, at most kWaitMax after it.
+inline TimePoint later(TimePoint from, Nanoseconds duration) {
+  const Nanoseconds step = duration < kWaitMax ? duration : kWaitMax;
+  const Nanoseconds start = from.time_since_epoch();
+  if (step > Nanoseconds{0} && start > Nanoseconds::max() - step) return TimePoint::max();
+  if (step < Nanoseconds{0} && start < Nanoseconds::min() - step) return TimePoint::min();
+  return from + step;
+}
+
 // A moment that a wait must not outlive. There is no infinite deadline.
 class Deadline {
  public:
   static Deadline at(TimePoint when) { return Deadline(when); }
-  static Deadline after(Nanoseconds duration) { return Deadline(std::chrono::steady_clock::now() + duration); }
+  static Deadline after(Nanoseconds duration) { return Deadline(later(std::chrono::steady_clock::now(), duration)); }
 
   TimePoint when() const { return when_; }
   bool passed(TimePoint now) const { return now >= when_; }
