@@ -5,9 +5,10 @@
 //   comm.all_reduce(gradsync::view(gradients), gradsync::ReduceOp::avg);
 //
 // Every rank calls the same collectives in the same order with matching arguments; a mismatch is an error on every rank.
-// Blocking calls throw gradsync::Error. `*_async` calls return a Work at once and throw only for invalid arguments; the
-// buffers must live, unchanged, until the Work is done. After any failure but invalid_argument the communicator has failed:
-// later calls throw the same cause. Calls of one communicator may come from several threads; all ranks must agree on the order.
+// Blocking calls throw gradsync::Error. `*_async` calls return a Work at once and throw only for what is refused; the
+// buffers must live, unchanged, until the Work is done. What is refused before it begins, with invalid_argument,
+// unsupported or out_of_range (more than 65536 asynchronous calls under way), leaves the communicator as it was. After any other failure it has failed: later calls throw the same
+// cause. Calls of one communicator may come from several threads; all ranks must agree on the order.
 #pragma once
 
 #include <chrono>
@@ -88,8 +89,8 @@ class Work {
 // What one call may ask for. All ranks pass the same algorithm and segments.
 struct CallOptions {
   Algorithm algorithm = Algorithm::automatic;
-  std::uint32_t segments = 0;                            // pipeline segments of tree algorithms; 0 = chosen
-  std::optional<std::chrono::nanoseconds> timeout = {};  // instead of the communicator's
+  std::uint32_t segments = 0;                            // pipeline segments of tree algorithms, at most 64; 0 = chosen
+  std::optional<std::chrono::nanoseconds> timeout = {};  // above 0; instead of the communicator's
 };
 
 // Memory that every rank of the host can map, page-aligned and zeroed. Freed with the last copy.
@@ -169,7 +170,9 @@ class Communicator {
                      const CallOptions& = {});
 
   // Block p of the input to rank p; block p of the output from rank p. Equal blocks, or send_counts[p] and
-  // recv_counts[p] elements, where this rank's send_counts[p] is rank p's recv_counts[this rank].
+  // recv_counts[p] elements, where this rank's send_counts[p] is rank p's recv_counts[this rank]. In place (input and
+  // output of equal address) it copies the input first; without memory for that it throws out_of_memory and leaves this
+  // communicator as it was, while the peers wait for this rank until their deadline.
   void all_to_all(ConstView input, View output, const CallOptions& = {});
   void all_to_all(ConstView input, View output, std::span<const std::size_t> send_counts,
                   std::span<const std::size_t> recv_counts, const CallOptions& = {});
@@ -201,7 +204,8 @@ class Communicator {
 
   // Ends every operation under way and every later call with `aborted`, here and, by notice, on the peers. Any thread.
   void abort(const std::string& why = "abort() was called");
-  // Local and idempotent; ends what is under way. Later calls throw `closed`.
+  // Local and idempotent; ends what is under way. Later calls throw `closed` (or why it had failed before), but for
+  // rank, size, describe, hosts, counters, status and destroy.
   void destroy();
 
   struct Impl;

@@ -28,7 +28,7 @@ struct Options {
   std::string rendezvous;
   std::string interface;
 
-  TransportKind transport = TransportKind::automatic;  // automatic: shm inside a host, tcp between hosts
+  TransportKind transport = TransportKind::automatic;  // automatic: shm inside a host, tcp between hosts; not loopback
   std::chrono::nanoseconds timeout{0};                 // of every operation; 0 = limits::timeout_default (300 s)
   std::chrono::nanoseconds start_timeout{0};           // of joining; 0 = limits::rendezvous_timeout_default (60 s)
   std::uint32_t lanes = 1;                             // tcp connections a neighbour, at most 16

@@ -42,6 +42,7 @@ inline constexpr std::size_t ring_bytes_default = 256u << 10;  // one direction 
 inline constexpr std::size_t tcp_receive_bytes = 256u << 10;   // user-space receive buffer of one peer
 inline constexpr std::size_t tcp_segment_bytes = 256u << 10;   // unit that a lane takes
 inline constexpr std::uint32_t lanes_max = 16;
+inline constexpr auto spin_alone = 3us;  // from then on a spinning thread gives way now and then
 inline constexpr auto spin_before_yield = 100us;
 inline constexpr auto spin_before_yield_crowded = 2us;  // more ranks than cores
 inline constexpr std::uint32_t yields_before_sleep = 64;

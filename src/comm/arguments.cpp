@@ -1,6 +1,8 @@
 #include "comm/arguments.hpp"
 
+#include <cstring>
 #include <functional>
+#include <new>
 
 #include "algorithms/catalogue.hpp"
 #include "base/random.hpp"
@@ -46,6 +48,15 @@ void check_root(const Caller& caller, const Asked& asked) {
   if (pair && asked.root == static_cast<int>(caller.rank)) refuse(asked, "the peer is rank {} itself", asked.root);
 }
 
+void check_options(const Asked& asked) {
+  if (asked.options.segments > limits::segments_max)
+    refuse(asked, "{} segments were asked for, allowed are 1 to {}, or 0 to have them chosen", asked.options.segments,
+           limits::segments_max);
+  if (asked.options.timeout && asked.options.timeout->count() <= 0)
+    refuse(asked, "the timeout is {:g} s, expected more than 0",
+           std::chrono::duration<double>(*asked.options.timeout).count());
+}
+
 void check_view(const Asked& asked, const char* which, const void* data, std::size_t count, DType dtype) {
   if (static_cast<std::size_t>(dtype) >= kDTypeCount)
     refuse(asked, "{} has element type number {}, known are {}", which, static_cast<int>(dtype), known_dtypes());
@@ -68,9 +79,19 @@ void check_types(const Asked& asked, Roles roles) {
                         name_of(asked.op), name_of(dtype)));
 }
 
-std::uint64_t total(std::span<const std::size_t> counts) {
+// The sum of blocks that the caller sized. Each and all together are within a message's limit, so it cannot wrap.
+std::uint64_t total(const Asked& asked, std::span<const std::size_t> counts, DType dtype) {
+  const std::uint64_t most = limits::message_bytes_max / size_of(dtype);
   std::uint64_t sum = 0;
-  for (std::size_t n : counts) sum += n;
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    if (counts[rank] > most)
+      refuse(asked, "the count of {} {} for rank {} is beyond the limit of {} bytes", counts[rank], name_of(dtype),
+             rank, limits::message_bytes_max);
+    if (counts[rank] > most - sum)
+      refuse(asked, "the counts of ranks 0 to {} add up to {} {}, beyond the limit of {} bytes", rank,
+             sum + counts[rank], name_of(dtype), limits::message_bytes_max);
+    sum += counts[rank];
+  }
   return sum;
 }
 
@@ -95,15 +116,10 @@ std::uint64_t equal_block(const Caller& caller, const Asked& asked) {
 // Block sizes that all ranks agree on, and whether they were given.
 struct Blocks {
   bool given = false;
-  std::uint64_t each = 0;
+  std::uint64_t each = 0;            // if not given
   std::vector<std::uint64_t> sizes;  // if given
+  std::uint64_t all = 0;             // the sum, within a message's limit
   std::uint64_t size(std::uint32_t rank) const { return given ? sizes[rank] : each; }
-  std::uint64_t all(std::uint32_t world) const {
-    if (!given) return each * world;
-    std::uint64_t sum = 0;
-    for (std::uint64_t n : sizes) sum += n;
-    return sum;
-  }
   std::uint64_t hash() const {
     if (!given) return 0;
     std::uint64_t h = 1;
@@ -112,21 +128,27 @@ struct Blocks {
   }
 };
 
-Blocks blocks_of(const Caller& caller, const Asked& asked, std::span<const std::size_t> counts) {
-  if (counts.empty()) return {false, equal_block(caller, asked), {}};
+Blocks blocks_of(const Caller& caller, const Asked& asked, std::span<const std::size_t> counts, DType dtype) {
+  if (counts.empty()) {
+    const std::uint64_t each = equal_block(caller, asked);
+    if (each > limits::message_bytes_max / size_of(dtype) / caller.size)
+      refuse(asked, "{} blocks of {} {} are beyond the limit of {} bytes", caller.size, each, name_of(dtype),
+             limits::message_bytes_max);
+    return {false, each, {}, each * caller.size};
+  }
   if (counts.size() != caller.size) refuse(asked, "{} counts were given for {} ranks", counts.size(), caller.size);
-  return {true, 0, {counts.begin(), counts.end()}};
+  return {true, 0, {counts.begin(), counts.end()}, total(asked, counts, dtype)};
 }
 
 // The counts that this rank's views must have, block by block.
 void check_blocks(const Caller& caller, const Asked& asked, Roles roles, const Blocks& blocks) {
-  const std::uint64_t all = blocks.all(caller.size), mine = blocks.size(caller.rank);
+  const std::uint64_t all = blocks.all, mine = blocks.size(caller.rank);
   const bool spreads = asked.collective == Collective::reduce_scatter || asked.collective == Collective::scatter;
   if (roles.input) expect(asked, "the input", asked.input.count, spreads ? all : mine);
   if (roles.output) expect(asked, "the output", asked.output.count, spreads ? mine : all);
 }
 
-void check_exchange(const Caller& caller, const Asked& asked) {
+void check_exchange(const Caller& caller, const Asked& asked, DType dtype) {
   if (asked.counts.empty() != asked.recv_counts.empty())
     refuse(asked, "send counts and receive counts must be given together");
   if (asked.counts.empty()) {
@@ -136,8 +158,8 @@ void check_exchange(const Caller& caller, const Asked& asked) {
   }
   if (asked.recv_counts.size() != caller.size)
     refuse(asked, "{} receive counts were given for {} ranks", asked.recv_counts.size(), caller.size);
-  expect(asked, "the input", asked.input.count, total(asked.counts));
-  expect(asked, "the output", asked.output.count, total(asked.recv_counts));
+  expect(asked, "the input", asked.input.count, total(asked, asked.counts, dtype));
+  expect(asked, "the output", asked.output.count, total(asked, asked.recv_counts, dtype));
 }
 
 // Input and output may be equal at the in-place position, or apart; nothing in between.
@@ -156,14 +178,20 @@ void check_overlap(const Asked& asked, const Request& request, Roles roles) {
          std::min(in + in_bytes, out + out_bytes) - std::max(in, out));
 }
 
-// An exchange in place reads blocks that it overwrites: it works on a copy of the input.
+// An exchange in place reads blocks that it overwrites: it works on a copy of the input. Without memory for it the call
+// is refused here, where the peers cannot see it: theirs wait for this rank until it calls again or their deadline.
 void detach_in_place_exchange(const Asked& asked, Request& request) {
   if (asked.collective != Collective::all_to_all || asked.input.data != asked.output.data || asked.input.count == 0)
     return;
   const std::size_t bytes = asked.input.count * size_of(asked.input.dtype);
   const auto* data = static_cast<const std::byte*>(asked.input.data);
-  auto copy = std::make_shared<std::vector<std::byte>>(data, data + bytes);
-  request.input = copy->data();
+  std::shared_ptr<std::byte[]> copy(new (std::nothrow) std::byte[bytes]);
+  if (!copy)
+    throw Error(failure(ErrorCode::out_of_memory,
+                        "{}: no memory for a copy of the input's {} bytes, which a call in place needs",
+                        name_of(asked.collective), bytes));
+  std::memcpy(copy.get(), data, bytes);
+  request.input = copy.get();
   request.owned_input = std::move(copy);
 }
 
@@ -175,28 +203,29 @@ Sizes set_layouts(const Caller& caller, const Asked& asked, Roles roles, DType d
                   const std::function<const Schedule&(std::uint64_t bytes)>& plan) {
   const std::uint64_t element = size_of(dtype);
   if (asked.collective == Collective::all_to_all) {
-    check_exchange(caller, asked);
+    check_exchange(caller, asked, dtype);
     if (asked.counts.empty()) {
       const std::uint64_t each = equal_block(caller, asked);
       plan(each * element);
       request.input_layout = request.output_layout = Layout::equal_blocks(each, caller.size);
       return {each, 0, each * element};
     }
-    const Blocks sent = blocks_of(caller, asked, asked.counts), got = blocks_of(caller, asked, asked.recv_counts);
+    const Blocks sent = blocks_of(caller, asked, asked.counts, dtype),
+                 got = blocks_of(caller, asked, asked.recv_counts, dtype);
     plan(0);
     request.input_layout = Layout::given_blocks(sent.sizes);
     request.output_layout = Layout::given_blocks(got.sizes);
     return {0, 1, 0};  // sizes differ between ranks; each message is checked against its receiver's
   }
   if (has_blocks(asked.collective)) {
-    const Blocks blocks = blocks_of(caller, asked, asked.counts);
+    const Blocks blocks = blocks_of(caller, asked, asked.counts, dtype);
     check_blocks(caller, asked, roles, blocks);
-    const std::uint64_t bytes = blocks.given ? blocks.all(caller.size) / caller.size * element : blocks.each * element;
+    const std::uint64_t bytes = blocks.given ? blocks.all / caller.size * element : blocks.each * element;
     const Schedule& schedule = plan(bytes);
     request.input_layout = request.output_layout =
         blocks.given ? layout_for(schedule.recipe, schedule.shape, std::span<const std::uint64_t>(blocks.sizes))
                      : layout_for(schedule.recipe, schedule.shape, blocks.each);
-    return {blocks.given ? blocks.all(caller.size) : blocks.each, blocks.hash(), bytes};
+    return {blocks.given ? blocks.all : blocks.each, blocks.hash(), bytes};
   }
   const std::uint64_t count = roles.input ? asked.input.count : roles.output ? asked.output.count : 0;
   if (roles.input && roles.output) expect(asked, "the output", asked.output.count, asked.input.count);
@@ -209,6 +238,7 @@ Sizes set_layouts(const Caller& caller, const Asked& asked, Roles roles, DType d
 
 Request make_request(const Caller& caller, const Asked& asked) {
   check_root(caller, asked);
+  check_options(asked);
   const Roles roles = roles_of(caller, asked);
   check_types(asked, roles);
   const DType dtype = roles.input ? asked.input.dtype : roles.output ? asked.output.dtype : DType::u8;

@@ -26,7 +26,7 @@ struct Caller {
   PlanBook* plans = nullptr;
 };
 
-// Throws Error(invalid_argument or unsupported); nothing has been done then.
+// Throws Error(invalid_argument, unsupported or out_of_memory); nothing has been done then.
 Request make_request(const Caller& caller, const Asked& asked);
 
 }  // namespace gradsync

@@ -23,8 +23,17 @@ std::uint32_t cores() {
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
 }
 
-std::chrono::nanoseconds or_default(std::chrono::nanoseconds asked, std::chrono::nanoseconds otherwise) {
-  return asked.count() > 0 ? asked : otherwise;
+void check_duration(const char* name, std::chrono::nanoseconds value) {
+  if (value.count() < 0)
+    throw Error(failure(ErrorCode::invalid_argument, "{} is {:g} s, expected seconds above 0, or 0 for the default",
+                        name, std::chrono::duration<double>(value).count()));
+}
+
+// The timeout of calls that name none.
+std::chrono::nanoseconds timeout_of(const Options& options) {
+  check_duration("timeout", options.timeout);
+  check_duration("start_timeout", options.start_timeout);
+  return options.timeout.count() > 0 ? options.timeout : std::chrono::nanoseconds(limits::timeout_default);
 }
 
 }  // namespace
@@ -42,15 +51,9 @@ struct Communicator::Impl {
   std::map<std::uint64_t, std::uint64_t> groups_made;  // by hash of the members: how often
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
-  Work start(const Asked& asked, bool in_background);
-  void run(const Asked& asked) {
-    throw_if_failed(gradsync::finish(state_of(asked, false)));
-    leave_to_background();
-  }
-  Work::State state_of(const Asked& asked, bool in_background);
-  void leave_to_background() {
-    if (group->served()) site->progress().poke();
-  }
+  Work start(const Asked& asked);
+  void run(const Asked& asked) { throw_if_failed(gradsync::finish(state_of(asked))); }
+  Work::State state_of(const Asked& asked);
 };
 
 namespace {
@@ -93,28 +96,42 @@ Communicator::Impl& alive(const std::unique_ptr<Communicator::Impl>& impl) {
   return *impl;
 }
 
+// For calls that need no peer and would not notice by themselves that the communicator has ended.
+Communicator::Impl& usable(const std::unique_ptr<Communicator::Impl>& impl) {
+  throw_if_failed(alive(impl).group->status());
+  return *impl;
+}
+
 constexpr std::uint64_t kThreadsEpoch = 1;
 
 }  // namespace
 
-Work::State Communicator::Impl::state_of(const Asked& asked, bool in_background) {
+// The group refuses a call beyond its limit before the call has a number, so that the ranks' numbers stay equal.
+Work::State Communicator::Impl::state_of(const Asked& asked) {
   Request request = make_request({rank, size(), timeout, plans.get()}, asked);
-  Work::State state{group, std::make_shared<Completion>(), 0, request.deadline.when()};
-  state.sequence = group->submit(std::move(request), state.completion);
-  if (in_background) site->progress().serve(group);
+  Work::State state{group, site, std::make_shared<Completion>(), 0, request.deadline.when()};
+  Result<std::uint64_t> sequence = group->submit(std::move(request), state.completion);
+  throw_if_failed(sequence.status());
+  state.sequence = *sequence;
   return state;
 }
 
-Work Communicator::Impl::start(const Asked& asked, bool in_background) {
-  return Work(std::make_shared<Work::State>(state_of(asked, in_background)));
+Work Communicator::Impl::start(const Asked& asked) {
+  auto state = std::make_shared<Work::State>(state_of(asked));
+  site->progress().serve(group);
+  return Work(std::move(state));
 }
 
 Communicator Communicator::create(const Options& options) {
-  const auto timeout = or_default(options.timeout, limits::timeout_default);
+  const auto timeout = timeout_of(options);
   if (options.rank < 0 && options.size < 0 && options.rendezvous.empty()) {  // started by hand: a world of one
     auto site = make_thread_site(make_thread_world(1, limits::ring_bytes_default), 0);
     return Communicator(join_group(std::move(site), {0}, 0, kThreadsEpoch, timeout));
   }
+  if (options.transport == TransportKind::loopback)
+    throw Error(
+        failure(ErrorCode::invalid_argument,
+                "the transport is loopback, which is for threads of one process; processes use auto, shm or tcp"));
   Result<Processes> joined = join_processes(options);
   throw_if_failed(joined.status());
   return Communicator(
@@ -125,7 +142,7 @@ std::vector<Communicator> Communicator::threads(std::uint32_t size, const Option
   if (size == 0 || size > limits::ranks_max)
     throw Error(
         failure(ErrorCode::invalid_argument, "a world of {} threads; expected 1 to {}", size, limits::ranks_max));
-  const auto timeout = or_default(options.timeout, limits::timeout_default);
+  const auto timeout = timeout_of(options);
   auto world = make_thread_world(size, limits::ring_bytes_default);
   std::vector<Communicator> ranks;
   for (std::uint32_t rank = 0; rank < size; ++rank)
@@ -160,12 +177,12 @@ std::string Communicator::describe(int rank) const {
 }
 
 void Communicator::tune() {
-  PlanBook& plans = *alive(impl_).plans;
+  PlanBook& plans = *usable(impl_).plans;
   plans.set_network(measure_network(*this, plans.network()));
 }
 
 Memory Communicator::allocate(std::size_t bytes) {
-  alive(impl_);
+  usable(impl_);
   Result<Memory> memory = allocate_shared(bytes);
   throw_if_failed(memory.status());
   return *std::move(memory);
@@ -173,6 +190,7 @@ Memory Communicator::allocate(std::size_t bytes) {
 
 void Communicator::abort(const std::string& why) {
   Impl& impl = alive(impl_);
+  if (impl.group->closed()) throw_if_failed(impl.group->status());
   impl.group->abort(
       peer_failure(ErrorCode::aborted, static_cast<int>(impl.rank), "aborted by rank {}: {}", impl.rank, why));
 }
@@ -186,16 +204,15 @@ void Communicator::destroy() {
 // Split ------------------------------------------------------------------------------------------------------------
 
 Communicator Communicator::split(int color, int key) {
-  Impl& impl = alive(impl_);
+  Impl& impl = usable(impl_);
   using Wish = std::array<std::int64_t, 2>;
   std::vector<Wish> wishes(impl.size());
   const Wish mine = {color, key};
   Asked asked{.collective = Collective::all_gather,
               .input = ConstView(mine.data(), 2, DType::i64),
               .output = View{wishes.data(), 2 * wishes.size(), DType::i64}};
-  const Work::State state = impl.state_of(asked, false);
+  const Work::State state = impl.state_of(asked);
   throw_if_failed(gradsync::finish(state));
-  impl.leave_to_background();
   if (color < 0) return {};
   std::vector<std::uint32_t> chosen;
   for (std::uint32_t r = 0; r < impl.size(); ++r)
@@ -209,7 +226,7 @@ Communicator Communicator::split(int color, int key) {
 }
 
 Communicator Communicator::group(std::span<const int> ranks) {
-  Impl& impl = alive(impl_);
+  Impl& impl = usable(impl_);
   std::vector<std::uint32_t> chosen;
   std::uint64_t hash = mix64(ranks.size());
   for (int rank : ranks) {
@@ -280,7 +297,7 @@ void Communicator::all_reduce(ConstView in, View out, ReduceOp op, const CallOpt
   alive(impl_).run(all_reduce_of(in, out, op, o));
 }
 Work Communicator::all_reduce_async(ConstView in, View out, ReduceOp op, const CallOptions& o) {
-  return alive(impl_).start(all_reduce_of(in, out, op, o), true);
+  return alive(impl_).start(all_reduce_of(in, out, op, o));
 }
 
 void Communicator::reduce_scatter(ConstView in, View out, ReduceOp op, const CallOptions& o) {
@@ -290,7 +307,7 @@ void Communicator::reduce_scatter(ConstView in, View out, Counts counts, ReduceO
   alive(impl_).run(reduce_scatter_of(in, out, counts, op, o));
 }
 Work Communicator::reduce_scatter_async(ConstView in, View out, Counts counts, ReduceOp op, const CallOptions& o) {
-  return alive(impl_).start(reduce_scatter_of(in, out, counts, op, o), true);
+  return alive(impl_).start(reduce_scatter_of(in, out, counts, op, o));
 }
 
 void Communicator::all_gather(ConstView in, View out, const CallOptions& o) {
@@ -300,33 +317,33 @@ void Communicator::all_gather(ConstView in, View out, Counts counts, const CallO
   alive(impl_).run(all_gather_of(in, out, counts, o));
 }
 Work Communicator::all_gather_async(ConstView in, View out, Counts counts, const CallOptions& o) {
-  return alive(impl_).start(all_gather_of(in, out, counts, o), true);
+  return alive(impl_).start(all_gather_of(in, out, counts, o));
 }
 
 void Communicator::broadcast(View io, int root, const CallOptions& o) { alive(impl_).run(broadcast_of(io, root, o)); }
 Work Communicator::broadcast_async(View io, int root, const CallOptions& o) {
-  return alive(impl_).start(broadcast_of(io, root, o), true);
+  return alive(impl_).start(broadcast_of(io, root, o));
 }
 
 void Communicator::reduce(ConstView in, View out, ReduceOp op, int root, const CallOptions& o) {
   alive(impl_).run(reduce_of(in, out, op, root, o));
 }
 Work Communicator::reduce_async(ConstView in, View out, ReduceOp op, int root, const CallOptions& o) {
-  return alive(impl_).start(reduce_of(in, out, op, root, o), true);
+  return alive(impl_).start(reduce_of(in, out, op, root, o));
 }
 
 void Communicator::gather(ConstView in, View out, int root, const CallOptions& o) {
   alive(impl_).run(rooted_of(Collective::gather, in, out, {}, root, o));
 }
 Work Communicator::gather_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  return alive(impl_).start(rooted_of(Collective::gather, in, out, counts, root, o), true);
+  return alive(impl_).start(rooted_of(Collective::gather, in, out, counts, root, o));
 }
 
 void Communicator::scatter(ConstView in, View out, int root, const CallOptions& o) {
   alive(impl_).run(rooted_of(Collective::scatter, in, out, {}, root, o));
 }
 Work Communicator::scatter_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  return alive(impl_).start(rooted_of(Collective::scatter, in, out, counts, root, o), true);
+  return alive(impl_).start(rooted_of(Collective::scatter, in, out, counts, root, o));
 }
 
 void Communicator::all_to_all(ConstView in, View out, const CallOptions& o) {
@@ -336,14 +353,14 @@ void Communicator::all_to_all(ConstView in, View out, Counts sent, Counts receiv
   alive(impl_).run(all_to_all_of(in, out, sent, received, o));
 }
 Work Communicator::all_to_all_async(ConstView in, View out, Counts sent, Counts received, const CallOptions& o) {
-  return alive(impl_).start(all_to_all_of(in, out, sent, received, o), true);
+  return alive(impl_).start(all_to_all_of(in, out, sent, received, o));
 }
 
 void Communicator::barrier(const CallOptions& o) {
   alive(impl_).run({.collective = Collective::barrier, .options = o});
 }
 Work Communicator::barrier_async(const CallOptions& o) {
-  return alive(impl_).start({.collective = Collective::barrier, .options = o}, true);
+  return alive(impl_).start({.collective = Collective::barrier, .options = o});
 }
 
 void Communicator::send(ConstView in, int to, const CallOptions& o) {
@@ -353,10 +370,10 @@ void Communicator::recv(View out, int from, const CallOptions& o) {
   alive(impl_).run(pair_of(Collective::recv, {}, out, from, o));
 }
 Work Communicator::send_async(ConstView in, int to, const CallOptions& o) {
-  return alive(impl_).start(pair_of(Collective::send, in, {}, to, o), true);
+  return alive(impl_).start(pair_of(Collective::send, in, {}, to, o));
 }
 Work Communicator::recv_async(View out, int from, const CallOptions& o) {
-  return alive(impl_).start(pair_of(Collective::recv, {}, out, from, o), true);
+  return alive(impl_).start(pair_of(Collective::recv, {}, out, from, o));
 }
 
 }  // namespace gradsync

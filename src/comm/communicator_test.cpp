@@ -2,13 +2,19 @@
 #include "gradsync/communicator.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <thread>
 
 #include "algorithms/catalogue.hpp"
+#include "base/limits.hpp"
 
 namespace gradsync {
 namespace {
@@ -336,6 +342,183 @@ TEST(Communicator, BadArgumentsAreRefusedAndHarmNothing) {
     refused([&] { comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::direct}); }, "direct");
     comm.all_reduce(view(x), ReduceOp::sum);
   });
+}
+
+// What the call throws; a call that throws nothing is the test's failure.
+Status thrown_by(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) { return error.status(); }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(Communicator, CountsWhoseSumWrapsAreRefused) {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  in_threads(3, [](Communicator& comm) {
+    std::vector<float> x(32), y(32);
+    const auto input = [&](std::size_t n) { return ConstView(x.data(), n, DType::f32); };
+    const auto output = [&](std::size_t n) { return View{y.data(), n, DType::f32}; };
+    const auto refused = [](const std::function<void()>& call, const std::string& part) {
+      const Status status = thrown_by(call);
+      EXPECT_EQ(status.code, ErrorCode::invalid_argument) << status.message;
+      EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
+    };
+    const std::vector<std::size_t> wraps = {kMost, 0, 2}, ones = {0, 1, 0}, late = {kMost - 30, 0, 32};
+    refused([&] { comm.all_to_all(input(1), output(1), wraps, wraps); }, "18446744073709551615 f32 for rank 0");
+    refused([&] { comm.all_to_all(input(1), output(1), ones, wraps); }, "18446744073709551615 f32 for rank 0");
+    refused(
+        [&] {
+          comm.reduce_scatter(input(1), output(late[static_cast<std::size_t>(comm.rank())] % 33), late, ReduceOp::sum);
+        },
+        "for rank 0 is beyond the limit of 70368744177664 bytes");
+    const std::size_t half = limits::message_bytes_max / sizeof(float) / 2;
+    const std::vector<std::size_t> too_many = {half, half, 1};
+    refused([&] { comm.all_gather(input(1), output(1), too_many); },
+            "ranks 0 to 2 add up to 17592186044417 f32, beyond the limit");
+    refused([&] { comm.all_gather(input(half), output(1)); }, "3 blocks of 8796093022208 f32 are beyond the limit");
+    std::vector<float> sum = {1.0f};
+    comm.all_reduce(view(sum), ReduceOp::sum);
+    EXPECT_EQ(sum[0], 3.0f);
+  });
+}
+
+TEST(Communicator, NothingIsMadeOfADestroyedOrFailedCommunicator) {
+  std::vector<Communicator> ranks = Communicator::threads(2), single = Communicator::threads(1);
+  const std::vector<int> self = {0}, peer = {1};
+  single[0].destroy();
+  ranks[1].abort("enough");
+  const auto code = [](const std::function<void()>& call) { return thrown_by(call).code; };
+  EXPECT_EQ(code([&] { single[0].group(self); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { single[0].allocate(4096); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { single[0].tune(); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { single[0].split(0); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { single[0].barrier(); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { single[0].abort(); }), ErrorCode::closed);
+  EXPECT_EQ(code([&] { ranks[1].group(peer); }), ErrorCode::aborted);
+  EXPECT_EQ(code([&] { ranks[1].allocate(4096); }), ErrorCode::aborted);
+  EXPECT_EQ(code([&] { ranks[0].group(self); }), ErrorCode::aborted) << "the peer's notice was not looked for";
+  EXPECT_EQ(single[0].rank(), 0);
+  EXPECT_EQ(single[0].size(), 1);
+  EXPECT_EQ(single[0].hosts().size(), 1u);
+  EXPECT_EQ(single[0].describe(0), "rank 0 (thread)");
+  EXPECT_EQ(single[0].counters().operations, 0u);
+  EXPECT_EQ(single[0].status().code, ErrorCode::closed);
+  single[0].destroy();
+}
+
+TEST(Communicator, WhatIsRefusedLeavesTheCommunicatorAsItWas) {
+  in_threads(2, [](Communicator& comm) {
+    std::vector<float> x(10, 1.0f);
+    const auto reduce = [&](ReduceOp op, const CallOptions& options) {
+      return thrown_by([&] { comm.all_reduce(view(x), op, options); });
+    };
+    for (Algorithm algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::tree}) {
+      const Status status = reduce(ReduceOp::sum, {.algorithm = algorithm, .segments = 65});
+      EXPECT_EQ(status.code, ErrorCode::invalid_argument);
+      EXPECT_EQ(status.message,
+                "all_reduce: 65 segments were asked for, allowed are 1 to 64, or 0 to have them chosen");
+    }
+    EXPECT_EQ(reduce(ReduceOp::bit_and, {}).code, ErrorCode::unsupported);
+    EXPECT_TRUE(comm.status().ok());
+    comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::tree, .segments = 64});
+    EXPECT_EQ(x[9], 2.0f);
+  });
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GRADSYNC_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define GRADSYNC_SANITIZED 1
+#endif
+#endif
+
+// While it lives, the process can take hardly more address space than it has.
+class NoMoreMemory {
+ public:
+  NoMoreMemory() {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    EXPECT_EQ(::getrlimit(RLIMIT_AS, &before_), 0);
+    rlimit less = before_;
+    less.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (256u << 20);
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &less), 0);
+  }
+  ~NoMoreMemory() { EXPECT_EQ(::setrlimit(RLIMIT_AS, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Communicator, AnExchangeInPlaceWithoutMemoryIsRefused) {
+#ifdef GRADSYNC_SANITIZED
+  GTEST_SKIP() << "sanitizers end the process where memory ends";
+#endif
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  void* data = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  in_threads(2, [&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      const View whole{data, kBytes, DType::u8};
+      const NoMoreMemory scarce;
+      const Status status = thrown_by([&] { comm.all_to_all(whole, whole); });
+      EXPECT_EQ(status.code, ErrorCode::out_of_memory) << status.message;
+      EXPECT_NE(status.message.find("1073741824 bytes"), std::string::npos) << status.message;
+    }
+    std::vector<std::int32_t> place = {comm.rank() * 2, comm.rank() * 2 + 1};
+    comm.all_to_all(view(std::as_const(place)), view(place));
+    EXPECT_EQ(place, (std::vector<std::int32_t>{comm.rank(), 2 + comm.rank()}));
+  });
+  ::munmap(data, kBytes);
+}
+
+TEST(Communicator, AsynchronousCallsBeyondTheLimitAreRefusedAndTakeNoNumber) {
+  Options options;
+  options.timeout = 60s;
+  std::vector<Communicator> ranks = Communicator::threads(2, options);
+  Work first = ranks[0].barrier_async();
+  for (std::size_t i = 1; i < limits::operations_in_flight_max; ++i) ranks[0].barrier_async();
+  const Status status = thrown_by([&] { ranks[0].barrier_async(); });
+  EXPECT_EQ(status.code, ErrorCode::out_of_range);
+  EXPECT_EQ(status.message, "barrier: 65536 operations are under way, the limit is 65536");
+  EXPECT_TRUE(ranks[0].status().ok());
+  ranks[1].barrier();
+  first.wait();
+  EXPECT_EQ(ranks[0].barrier_async().sequence(), limits::operations_in_flight_max + 1);
+  EXPECT_THROW(ranks[0].barrier_async(), Error);
+}
+
+TEST(Communicator, ProcessesDoNotMeetOverLoopback) {
+  Options options;
+  options.rank = 0;
+  options.size = 2;
+  options.rendezvous = "tcp://127.0.0.1:1/nobody";
+  options.start_timeout = 1s;
+  options.transport = TransportKind::loopback;
+  const Status status = thrown_by([&] { Communicator::create(options); });
+  EXPECT_EQ(status.code, ErrorCode::invalid_argument);
+  EXPECT_EQ(status.message,
+            "the transport is loopback, which is for threads of one process; processes use auto, shm or tcp");
+}
+
+TEST(Communicator, TimeoutsAreNotNegativeAndThoseOfCallsAreAboveZero) {
+  const auto refused = [](const std::function<void()>& call, const std::string& message) {
+    const Status status = thrown_by(call);
+    EXPECT_EQ(status.code, ErrorCode::invalid_argument);
+    EXPECT_EQ(status.message, message);
+  };
+  Options bad, bad_start;
+  bad.timeout = -5s;
+  bad_start.start_timeout = -1500ms;
+  const std::string expected = " s, expected seconds above 0, or 0 for the default";
+  refused([&] { Communicator::threads(1, bad); }, "timeout is -5" + expected);
+  refused([&] { Communicator::create(bad); }, "timeout is -5" + expected);
+  refused([&] { Communicator::create(bad_start); }, "start_timeout is -1.5" + expected);
+  std::vector<Communicator> ranks = Communicator::threads(2);
+  refused([&] { ranks[0].barrier({.timeout = -5ms}); }, "barrier: the timeout is -0.005 s, expected more than 0");
+  refused([&] { ranks[0].barrier_async({.timeout = 0s}); }, "barrier: the timeout is 0 s, expected more than 0");
+  EXPECT_TRUE(ranks[0].status().ok());
 }
 
 }  // namespace

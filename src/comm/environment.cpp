@@ -55,7 +55,8 @@ Status read_field(std::string_view name, std::string_view value, Options& option
   const std::string full = fmt::format("GRADSYNC_OPTIONS: {}", name);
   if (name == "transport") {
     const auto kind = transport_named(value);
-    if (!kind) return wrong(full, value, "one of " + known_transports());
+    if (!kind || *kind == TransportKind::loopback)
+      return wrong(full, value, "one of auto, shm, tcp (loopback is for threads of one process)");
     return options.transport = *kind, Status{};
   }
   if (name == "timeout") return read_seconds(full, value, options.timeout);

@@ -66,8 +66,11 @@ TEST(Environment, BadValuesNameVariableValueAndExpectation) {
   EXPECT_EQ(with("GRADSYNC_SIZE", "0"), "GRADSYNC_SIZE is \"0\", expected a whole number from 1 to 1048576");
   EXPECT_EQ(with("GRADSYNC_SIZE", "99999999999999999999"),
             "GRADSYNC_SIZE is \"99999999999999999999\", expected a whole number from 1");
-  EXPECT_EQ(with("GRADSYNC_OPTIONS", "transport=carrier"),
-            "GRADSYNC_OPTIONS: transport is \"carrier\", expected one of auto, loopback, shm, tcp");
+  for (const char* bad : {"carrier", "loopback"})
+    EXPECT_EQ(with("GRADSYNC_OPTIONS", fmt::format("transport={}", bad)),
+              fmt::format("GRADSYNC_OPTIONS: transport is \"{}\", expected one of auto, shm, tcp (loopback is for "
+                          "threads of one process)",
+                          bad));
   EXPECT_EQ(
       with("GRADSYNC_OPTIONS", "lane=2"),
       "GRADSYNC_OPTIONS: unknown name \"lane\", known are transport, timeout, start_timeout, lanes, host, fault_seed");

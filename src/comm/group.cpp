@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -34,13 +35,17 @@ Group::Group(Setup setup)
       size_(setup.size),
       epoch_(setup.epoch),
       cores_to_spare_(setup.cores_to_spare),
+      owner_(::getpid()),
       engine_(std::make_unique<Engine>(std::move(setup.transport))),
       notifier_(std::move(setup.notifier)) {}
 
 Group::~Group() { close(); }
 
-std::uint64_t Group::submit(Request request, std::shared_ptr<Completion> completion) {
+Result<std::uint64_t> Group::submit(Request request, std::shared_ptr<Completion> completion) {
   std::lock_guard lock(mutex_);
+  if (failure_.ok() && submitted_ - completed_.load() >= limits::operations_in_flight_max)
+    return failure(ErrorCode::out_of_range, "{}: {} operations are under way, the limit is {}",
+                   name_of(request.call.collective), submitted_ - completed_.load(), limits::operations_in_flight_max);
   const bool collective = request.channel == Channel::collective;
   request.sequence =
       collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, request.schedule->recipe.root}];
@@ -49,6 +54,7 @@ std::uint64_t Group::submit(Request request, std::shared_ptr<Completion> complet
     completion->finish(failure_);
     return sequence;
   }
+  ++submitted_;
   submissions_.push_back(std::make_unique<Operation>(std::move(request), epoch_, std::move(completion)));
   has_submissions_.store(true);
   if (sleeping_.load()) wake_.signal();
@@ -71,10 +77,15 @@ void Group::wait(const Completion& completion, TimePoint until) {
     if (closed_) break;  // whoever closed it has ended every operation
     driven_ = true;
     lock.unlock();
-    drive(completion, until);
+    struct Baton {
+      Group& group;
+      ~Baton() { group.release(); }
+    };
+    {
+      const Baton baton{*this};
+      drive(completion, until);
+    }
     lock.lock();
-    driven_ = false;
-    changed_.notify_all();
   }
 }
 
@@ -99,26 +110,62 @@ void Group::drive(const Completion& completion, TimePoint until) {
 
 // One turn of the engine, with what other threads have left for it.
 bool Group::pass() {
-  if (has_submissions_.load(std::memory_order_relaxed)) take_submissions();
-  if (interrupted_.exchange(false)) {
-    std::unique_lock lock(mutex_);
-    const Status verdict = failure_;
-    lock.unlock();
-    engine_->fail(verdict);
-  }
-  const bool moved = engine_->progress();
-  if (++passes_ % kPassesPerLook == 0) {
-    const TimePoint now = std::chrono::steady_clock::now();
-    const std::optional<Deadline> next = engine_->next_deadline();
-    if (suspected_ || (next && next->passed(now))) attend(now);
-  }
+  bool moved = false;
+  guarded([&] {
+    if (has_submissions_.load(std::memory_order_relaxed)) take_submissions();
+    if (interrupted_.exchange(false)) engine_->fail(recorded_failure());
+    moved = engine_->progress();
+    if (!engine_->suspicion().ok()) suspect_ended_streams();
+    if (++passes_ % kPassesPerLook == 0) {
+      const TimePoint now = std::chrono::steady_clock::now();
+      const std::optional<Deadline> next = engine_->next_deadline();
+      if (suspected_ || (next && next->passed(now))) attend(now);
+    }
+  });
   if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
-  if (moved && watchers_.load() > 0 && engine_->completed() != completed_seen_) {
-    { std::lock_guard lock(mutex_); }  // a watcher is either waiting by now or will see the completion
-    changed_.notify_all();
-  }
-  completed_seen_ = engine_->completed();
+  if (engine_->completed() != completed_.load(std::memory_order_relaxed)) announce_completions();
   return moved;
+}
+
+// Memory may run out anywhere inside: then everything under way ends with that, like after any other failure.
+template <class Body>
+void Group::guarded(Body&& body) {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    engine_->fail({ErrorCode::out_of_memory, -1, "no memory left for the operations under way"});
+  }
+}
+
+void Group::announce_completions() {
+  completed_.store(engine_->completed());
+  {
+    std::lock_guard lock(mutex_);  // a watcher is either waiting by now or will see the completion
+    last_counters_ = engine_->counters();
+  }
+  if (watchers_.load() > 0) changed_.notify_all();
+}
+
+Status Group::recorded_failure() {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// A needed stream has ended. Its owner may have left because of a failure elsewhere: the launcher's word and the peers'
+// verdicts say so, now or within the time of grace.
+void Group::suspect_ended_streams() {
+  if (!engine_->failure_cause().ok() || (suspected_ && suspected_->stream_ended)) return;
+  const TimePoint now = std::chrono::steady_clock::now();
+  take_notices(now);
+  if (!engine_->failure_cause().ok()) return;
+  if (suspected_) return fail_for_loss(suspected_->verdict);
+  suspected_ = Suspected{now + kSuspicion, engine_->suspicion(), true};
+}
+
+// The launcher knows that a process is gone, and a stream that was needed has ended: no need to wait any longer.
+void Group::fail_for_loss(Status verdict) {
+  verdict.message += fmt::format(" ({})", engine_->suspicion().message);
+  engine_->fail(verdict);
 }
 
 void Group::take_submissions() {
@@ -132,10 +179,13 @@ void Group::take_submissions() {
 }
 
 void Group::attend(TimePoint now) {
-  take_notices(now);
-  engine_->attend(now);
-  say_where_we_wait(now);
-  if (suspected_ && now >= suspected_->when) engine_->fail(suspected_->verdict);
+  guarded([&] {
+    take_notices(now);
+    engine_->attend(now);
+    if (!engine_->suspicion().ok()) suspect_ended_streams();
+    say_where_we_wait(now);
+    if (suspected_ && now >= suspected_->when) engine_->fail(suspected_->verdict);
+  });
   if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
 }
 
@@ -168,7 +218,8 @@ void Group::take_notices(TimePoint now) {
     }
     // The launcher's word that a process is gone: what is under way may still end well.
     if (verdict.code == ErrorCode::peer_lost && verdict.peer == static_cast<int>(notice.from)) {
-      if (!suspected_) suspected_ = Suspected{now + kSuspicion, verdict};
+      if (!engine_->suspicion().ok()) return fail_for_loss(verdict);
+      if (!suspected_) suspected_ = Suspected{now + kSuspicion, verdict, false};
       continue;
     }
     verdict.message += fmt::format(" (told by rank {})", notice.from);
@@ -251,6 +302,7 @@ bool Group::closed() {
 void Group::release() {
   {
     std::lock_guard lock(mutex_);
+    last_counters_ = engine_->counters();
     driven_ = false;
   }
   changed_.notify_all();
@@ -289,21 +341,25 @@ void Group::abort(Status verdict) {
 }
 
 void Group::close() {
+  if (::getpid() != owner_)
+    return;  // a forked child: its copy of the lock may be held for ever, and nothing here is its own
   std::unique_lock lock(mutex_);
   if (closed_) return;
   if (failure_.ok()) failure_ = failure(ErrorCode::closed, "the communicator was destroyed");
   interrupted_.store(true);
   wake_.signal();
   const bool free = changed_.wait_for(lock, limits::destroy_timeout, [&] { return !driven_; });
+  if (closed_) return;  // by another thread meanwhile
   closed_ = true;
   if (!free) return;  // the driver is inside a call of the system; the last owner frees the rest
   driven_ = true;
   lock.unlock();
   pass();
-  last_counters_ = engine_->counters();
+  const Counters last = engine_->counters();
   engine_.reset();
-  notifier_.reset();
   lock.lock();
+  const std::shared_ptr<Notifier> notifier = std::move(notifier_);
+  last_counters_ = last;
   driven_ = false;
   changed_.notify_all();
 }
@@ -318,9 +374,8 @@ Status Group::status() {
 }
 
 Counters Group::counters() {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kNapMax, [&] { return !driven_; });
-  return engine_ ? engine_->counters() : last_counters_;
+  std::lock_guard lock(mutex_);
+  return last_counters_;
 }
 
 }  // namespace gradsync

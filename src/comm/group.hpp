@@ -34,8 +34,9 @@ class Group {
   explicit Group(Setup setup);
   ~Group();
 
-  // Queues a request; its sequence number is assigned here and returned. Any thread.
-  std::uint64_t submit(Request request, std::shared_ptr<Completion> completion);
+  // Queues a request; its sequence number is assigned here and returned. out_of_range, and nothing is queued, while
+  // limits::operations_in_flight_max are under way. Any thread.
+  Result<std::uint64_t> submit(Request request, std::shared_ptr<Completion> completion);
   // Drives, or waits for whoever drives, until the completion is done or the time has come. Any thread.
   void wait(const Completion& completion, TimePoint until);
 
@@ -46,6 +47,7 @@ class Group {
 
   // Ok, or why this group has failed. Looks for notices first.
   Status status();
+  // As of now, or, while a thread drives, as of when it began.
   Counters counters();
 
   // For the progress thread. `try_take` fails while another thread drives or wants to.
@@ -74,22 +76,31 @@ class Group {
   void take_submissions();
   void take_notices(TimePoint now);
   void record_failure(const Status& verdict, bool tell);
+  void suspect_ended_streams();
+  void fail_for_loss(Status verdict);
+  void announce_completions();
+  Status recorded_failure();
+  template <class Body>
+  void guarded(Body&& body);
   std::vector<std::uint32_t> told_by_me() const;
   void say_where_we_wait(TimePoint now);
 
   const std::uint32_t rank_, size_;
   const std::uint64_t epoch_;
   const bool cores_to_spare_;
+  const int owner_;  // process id
   Wake wake_;
 
   // Held by the baton.
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Notifier> notifier_;
   std::uint32_t passes_ = 0;
-  std::uint64_t completed_seen_ = 0;
-  struct Suspected {  // a peer is gone; counts unless what is under way ends well by then
+  // A peer is gone: by the launcher's word, or because its stream ended while it was needed. Counts unless, by then, what is
+  // under way ends well or a peer tells a verdict, which is better founded than an ended stream.
+  struct Suspected {
     TimePoint when;
     Status verdict;
+    bool stream_ended = false;
   };
   std::optional<Suspected> suspected_;
   struct Standstill {  // nothing has moved; the peer that is waited for is told where, again and again ever later
@@ -98,6 +109,7 @@ class Group {
     std::chrono::nanoseconds pause{0};
   } standstill_;
 
+  std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> has_submissions_{false};
   std::atomic<bool> interrupted_{false};  // failure_ was set by another thread
   std::atomic<bool> sleeping_{false};
@@ -111,6 +123,7 @@ class Group {
   bool closed_ = false;
   Status failure_;
   std::vector<std::unique_ptr<Operation>> submissions_;
+  std::uint64_t submitted_ = 0;
   std::uint64_t sequence_ = 0;
   std::map<std::pair<Collective, std::uint32_t>, std::uint64_t> pair_sequences_;
   Counters last_counters_;

@@ -23,12 +23,15 @@ class Patience {
   // What to do after one more look at which nothing had moved.
   Rest after_idle_look() {
     if (yields_ > 0) return give_way();
-    if (looks_++ % kLooksPerClock == 0) {
-      const TimePoint now = std::chrono::steady_clock::now();
-      if (looks_ == 1) began_ = now;
-      else if (now - began_ >= spin_) return give_way();
+    if (looks_++ % kLooksPerClock != 0) return Rest::spin;
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (looks_ == 1) {
+      began_ = now;
+      return Rest::spin;
     }
-    return Rest::spin;
+    if (now - began_ >= spin_) return give_way();
+    // Whoever is waited for may have been put on this very core: give way now and then while spinning.
+    return now - began_ >= limits::spin_alone ? Rest::yield : Rest::spin;
   }
 
  private:

@@ -8,10 +8,20 @@ constexpr auto kGuard = std::chrono::seconds(10);
 
 }  // namespace
 
+void wait_until(const Work::State& state, TimePoint until) {
+  state.group->wait(*state.completion, until);
+  if (!state.group->served()) return;
+  if (const std::shared_ptr<Site> site = state.site.lock()) site->progress().poke();
+}
+
 Status finish(const Work::State& state) {
-  state.group->wait(*state.completion, state.deadline + kGuard);
+  wait_until(state, later(state.deadline, kGuard));
   if (state.completion->done()) return state.completion->status();
-  return failure(ErrorCode::internal, "operation #{} has neither ended nor failed by its deadline", state.sequence);
+  // The caller will take its memory back: nothing may touch it any more.
+  state.group->abort(
+      failure(ErrorCode::internal, "operation #{} has neither ended nor failed by its deadline", state.sequence));
+  state.group->close();
+  return state.group->status();
 }
 
 bool Work::done() const { return !state_ || state_->completion->done(); }
@@ -27,7 +37,7 @@ Status Work::status() const {
 
 bool Work::wait_for(std::chrono::nanoseconds duration) {
   if (!state_) return true;
-  state_->group->wait(*state_->completion, std::chrono::steady_clock::now() + duration);
+  wait_until(*state_, later(std::chrono::steady_clock::now(), duration));
   return state_->completion->done();
 }
 

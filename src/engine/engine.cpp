@@ -21,7 +21,7 @@ bool Engine::progress() {
   bool moved = false;
   const auto advance = [&](Queue& queue) {
     Result<bool> advanced = advance_front(queue);
-    if (!advanced) fail(advanced.status());
+    if (!advanced) fail_or_suspect(advanced.status());
     else moved = moved || *advanced;
     return failed_.ok();
   };
@@ -62,7 +62,7 @@ bool Engine::attend(TimePoint now) {
     if (queue.front()->started()) {
       Execution& execution = queue.front()->execution();
       Result<bool> staged = execution.stage(*transport_, counters_);
-      if (!staged) problem = staged.status();
+      if (!staged) fail_or_suspect(staged.status());
       else if (moved = moved || *staged; !*staged) problem = execution.check_senders(*transport_);
     }
     for (const auto& operation : queue)
@@ -71,7 +71,12 @@ bool Engine::attend(TimePoint now) {
   look(collectives_);
   for (auto& [pair, queue] : pairs_) look(queue);
   if (!problem.ok()) fail(problem);
-  return moved || !problem.ok();
+  return moved || !failed_.ok();
+}
+
+void Engine::fail_or_suspect(const Status& problem) {
+  if (problem.code != ErrorCode::peer_lost) fail(problem);
+  else if (suspicion_.ok()) suspicion_ = problem;
 }
 
 std::optional<Engine::Waiting> Engine::waiting() const {

@@ -26,6 +26,9 @@ class Engine {
   bool attend(TimePoint now);
   // Ends every operation with the cause; later submissions end at once. The first cause stays.
   void fail(const Status& cause);
+  // Ok, or the first stream that was found broken while it was needed. Nothing has failed for it yet: whoever left may have
+  // left because of somebody else, and word of that may be on its way. The owner decides when to give up waiting.
+  const Status& suspicion() const { return suspicion_; }
 
   // The collective that stands still, as a peer would be asked about it, and the peer that it waits for; nothing if none.
   struct Waiting {
@@ -50,6 +53,7 @@ class Engine {
   using PairKey = std::pair<Collective, std::uint32_t>;  // direction and peer
 
   Result<bool> advance_front(Queue& queue);
+  void fail_or_suspect(const Status& problem);
   Status check_waiters() const;
   Status check_leftovers();
   Status overdue(const Operation& operation, const Operation& front) const;
@@ -64,7 +68,7 @@ class Engine {
   std::uint32_t rank_ = 0;
   std::map<std::uint32_t, FrameHeader> waiters_;  // by rank: where it said that it waits
   std::uint64_t movements_ = 0;
-  Status failed_;
+  Status failed_, suspicion_;
 };
 
 }  // namespace gradsync

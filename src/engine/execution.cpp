@@ -184,7 +184,7 @@ bool Execution::take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counte
   while (progress.done < end) {
     const Region::Stretch into = progress.target.from(progress.done);
     const std::uint64_t bytes = std::min(into.bytes, end - progress.done);
-    const std::byte* data = staged.data.data() + progress.done;
+    const std::byte* data = staged.data.get() + progress.done;
     if (cursor_.step(slot).mode == Mode::assign) std::memcpy(into.data, data, static_cast<std::size_t>(bytes));
     else combine(into, data, bytes, counters);
     progress.done += bytes;

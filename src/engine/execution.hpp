@@ -60,8 +60,8 @@ class Execution {
   };
   struct Staged {
     std::uint32_t peer = 0;
-    std::vector<std::byte> data;
-    std::uint64_t arrived = 0;
+    std::unique_ptr<std::byte[]> data;
+    std::uint64_t bytes = 0, arrived = 0;
   };
 
   void begin(Cursor::Slot slot);

@@ -1,5 +1,6 @@
 // The receiving side's care: frame headers, mismatches, and staging for messages that land before they can take effect.
 #include <algorithm>
+#include <new>
 
 #include "engine/execution.hpp"
 
@@ -133,13 +134,18 @@ Result<bool> Execution::stage_peer(std::uint32_t peer, std::uint64_t payload_byt
   if (!staged) {
     Result<bool> taken = take_header(peer, payload_bytes, transport);
     if (!taken || !*taken) return taken;
-    staging_.push_back({peer, std::vector<std::byte>(static_cast<std::size_t>(payload_bytes)), 0});
+    std::unique_ptr<std::byte[]> data(new (std::nothrow) std::byte[static_cast<std::size_t>(payload_bytes)]);
+    if (!data)
+      return failure(ErrorCode::out_of_memory, "no memory for the {} bytes of an early message of rank {}",
+                     payload_bytes, peer);
+    staging_.push_back({peer, std::move(data), payload_bytes, 0});
     staged = &staging_.back();
     std::uint64_t total = 0;
-    for (const Staged& s : staging_) total += s.data.size();
+    for (const Staged& s : staging_) total += s.bytes;
     counters.staging_bytes_peak = std::max(counters.staging_bytes_peak, total);
   }
-  const std::span<std::byte> rest = std::span(staged->data).subspan(static_cast<std::size_t>(staged->arrived));
+  const std::span<std::byte> rest(staged->data.get() + staged->arrived,
+                                  static_cast<std::size_t>(staged->bytes - staged->arrived));
   if (rest.empty()) return false;
   Result<std::size_t> got = transport.receive({peer, setup_.channel}, rest);
   if (!got) return got.status();
