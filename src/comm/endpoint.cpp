@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/thread.hpp"
 #include "comm/acceptor.hpp"
 #include "comm/sockets.hpp"
 
@@ -22,7 +23,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::start(const Address& address) {
   if (!acceptor) return acceptor.status();
   endpoint->acceptor_ = std::move(*acceptor);
   try {
-    endpoint->thread_ = std::make_unique<std::thread>([serving = endpoint->acceptor_] { serving->serve(); });
+    endpoint->thread_ =
+        std::make_unique<std::thread>(start_without_signals([serving = endpoint->acceptor_] { serving->serve(); }));
   } catch (const std::system_error& error) {
     return failure(ErrorCode::unavailable, "cannot start the endpoint's thread: {}", error.what());
   }

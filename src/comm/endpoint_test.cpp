@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,6 +25,26 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kJob = 42;
 constexpr std::uint64_t kEpoch = 7;
+
+// A program that blocks a signal to fetch it, after the library has started its thread.
+int fetch_a_blocked_signal() {
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  ::sigaddset(&wanted, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
+  ::kill(::getpid(), SIGUSR1);
+  const timespec patience{10, 0};
+  return ::sigtimedwait(&wanted, nullptr, &patience) == SIGUSR1 ? 0 : 1;
+}
+
+TEST(Endpoint, LeavesTheProgramItsSignals) {
+  EXPECT_EXIT(
+      {
+        const auto endpoint = Endpoint::start(*parse_address("127.0.0.1"));
+        ::_exit(endpoint ? fetch_a_blocked_signal() : 2);
+      },
+      testing::ExitedWithCode(0), "");
+}
 
 // Two ranks of one host, each with its endpoint.
 class Pair : public testing::Test {

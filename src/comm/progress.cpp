@@ -2,9 +2,10 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
+
+#include "base/thread.hpp"
 
 namespace gradsync {
 namespace {
@@ -12,16 +13,6 @@ namespace {
 constexpr int kPassesPerTurn = 64;
 constexpr int kIdleTurns = 32;  // turns without movement before sleeping
 constexpr auto kNapMax = std::chrono::milliseconds(500);
-
-// Signals belong to the program's own threads.
-std::thread start_without_signals(auto body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(body);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/clock.hpp"
+#include "base/thread.hpp"
 #include "comm/sockets.hpp"
 #include "comm/store_rooms.hpp"
 
@@ -261,7 +262,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::serve(Descriptor listener, boo
   server->loop_ = std::make_shared<Loop>(std::move(listener), local, std::move(job), server->strangers_);
   if (!server->loop_->usable()) return failure(ErrorCode::unavailable, "store: {}", errno_text(errno));
   try {
-    server->thread_ = std::make_unique<std::thread>([loop = server->loop_] { loop->serve(); });
+    server->thread_ = std::make_unique<std::thread>(start_without_signals([loop = server->loop_] { loop->serve(); }));
   } catch (const std::system_error& error) {
     return failure(ErrorCode::unavailable, "cannot start the store's thread: {}", error.what());
   }

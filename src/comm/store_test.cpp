@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -32,6 +33,26 @@ std::unique_ptr<StoreServer> serve(const std::string& job = {}) {
   auto server = StoreServer::start(*parse_address("127.0.0.1"), job);
   EXPECT_TRUE(server) << server.status().message;
   return std::move(*server);
+}
+
+// A program that blocks a signal to fetch it, after the library has started its thread.
+int fetch_a_blocked_signal() {
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  ::sigaddset(&wanted, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
+  ::kill(::getpid(), SIGUSR1);
+  const timespec patience{10, 0};
+  return ::sigtimedwait(&wanted, nullptr, &patience) == SIGUSR1 ? 0 : 1;
+}
+
+TEST(StoreServer, LeavesTheProgramItsSignals) {
+  EXPECT_EXIT(
+      {
+        const auto server = serve();
+        ::_exit(fetch_a_blocked_signal());
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 StoreClient::Attempt enter(const StoreServer& server, const StoreIdentity& identity) {
