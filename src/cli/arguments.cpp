@@ -56,6 +56,14 @@ Result<TransportKind> read_transport(std::string_view name) {
   return known_or_error(transport_named(name), "transport", name, known_transports());
 }
 
+Result<std::chrono::nanoseconds> read_timeout(double seconds) {
+  constexpr double kMost = 1e8;            // an int64 of nanoseconds holds it
+  if (!(seconds > 0 && seconds <= kMost))  // nor is it a NaN
+    return failure(ErrorCode::invalid_argument, "--timeout is {:g}, expected seconds above 0 and at most {:g}", seconds,
+                   kMost);
+  return std::max(std::chrono::nanoseconds(1), std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   for (std::size_t at = 0; at <= text.size();) {

@@ -1,6 +1,7 @@
 // Reading the values that people type: names, sizes, lists and ranges. Every error says what was expected or is known.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -27,6 +28,9 @@ Result<std::vector<std::uint64_t>> read_bytes_list(std::string_view text);  // "
 Result<std::vector<std::uint32_t>> read_worlds(std::string_view text);
 // "4,4": ranks of each host. The host number of each rank.
 Result<std::vector<std::uint32_t>> read_hosts(std::string_view text);
+
+// The value of --timeout: seconds, above 0 and at most 1e8 (three years).
+Result<std::chrono::nanoseconds> read_timeout(double seconds);
 
 std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -40,9 +40,7 @@ Status check_numbers(const BenchArguments& arguments) {
   if (arguments.iterations < 0 || arguments.iterations > iterations_max)
     return failure(ErrorCode::invalid_argument, "--iterations is {}, expected 1 to {}", arguments.iterations,
                    iterations_max);
-  if (arguments.timeout_s <= 0)
-    return failure(ErrorCode::invalid_argument, "--timeout is {}, expected seconds above 0", arguments.timeout_s);
-  return {};
+  return read_timeout(arguments.timeout_s).status();
 }
 
 Status check_combination(const BenchPlan& plan, bool in_place) {
@@ -147,7 +145,7 @@ int bench_command(const BenchArguments& arguments) {
   launch.command = worker_command(*program, arguments);
   launch.environment = std::move(*environment);
   launch.workers = launch.size = plan->ranks;
-  launch.timeout = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(arguments.timeout_s));
+  launch.timeout = *read_timeout(arguments.timeout_s);  // checked with the other numbers
   launch.name = "gradsync bench";
   launch.prefix = false;
   launch.handle_signals = true;

@@ -123,10 +123,12 @@ int launch_here(Launch launch, const Meeting& meeting, int lifeline) {
 int run_command(const RunArguments& arguments) {
   Status status = check_command(arguments.command);
   if (!status.ok()) return complain("run", status, exit_usage);
-  if (arguments.timeout_s < 0)
-    return complain(
-        "run", failure(ErrorCode::invalid_argument, "--timeout is {}, expected seconds above 0", arguments.timeout_s),
-        exit_usage);
+  std::optional<Nanoseconds> timeout;
+  if (arguments.timeout_s != 0) {
+    auto read = read_timeout(arguments.timeout_s);
+    if (!read) return complain("run", read.status(), exit_usage);
+    timeout = *read;
+  }
   auto share = arguments.host_file.empty() ? share_of_one_host(arguments) : share_of_hosts(arguments);
   if (!share) return complain("run", share.status(), exit_usage);
   auto environment = worker_environment(current_environment(), arguments.settings);
@@ -142,8 +144,7 @@ int run_command(const RunArguments& arguments) {
   launch.size = share->size;
   launch.prefix = arguments.prefix;
   launch.handle_signals = true;
-  if (arguments.timeout_s > 0)
-    launch.timeout = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(arguments.timeout_s));
+  launch.timeout = timeout;
   return guarded([&](int lifeline) { return launch_here(launch, share->meeting, lifeline); });
 }
 

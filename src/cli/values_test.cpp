@@ -1,7 +1,9 @@
 // The values that the commands are made of: arguments, host files, environments, lines, patterns, drawings.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "algorithms/catalogue.hpp"
 #include "cli/arguments.hpp"
@@ -22,6 +24,14 @@ TEST(Arguments, ReadSizesWithBinarySuffixes) {
   EXPECT_EQ(*read_bytes_list("4,1K,3MiB,2G"), (std::vector<std::uint64_t>{4, 1024, 3u << 20, 2ull << 30}));
   for (const char* bad : {"", "K", "4X", "4Ki", "-4", "1e3", "99999999999999999999", "999999999999G", "4,,5"})
     EXPECT_FALSE(read_bytes_list(bad).ok()) << bad;
+}
+
+TEST(Arguments, ReadTimeouts) {
+  EXPECT_EQ(*read_timeout(1.5), std::chrono::milliseconds(1500));
+  EXPECT_EQ(*read_timeout(1e-300), std::chrono::nanoseconds(1));
+  EXPECT_EQ(*read_timeout(1e8), std::chrono::seconds(100'000'000));
+  for (const double bad : {0., -1., 1.1e8, 1e300, std::numeric_limits<double>::infinity(), std::nan("")})
+    EXPECT_FALSE(read_timeout(bad).ok()) << bad;
 }
 
 TEST(Arguments, ReadWorldSizes) {
