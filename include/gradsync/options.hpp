@@ -11,7 +11,8 @@
 //   GRADSYNC_INTERFACE   network interfaces to use: exact names, names with * and ?, addresses or CIDR, comma-separated
 //   GRADSYNC_OPTIONS     the fields below by name: "transport=tcp,timeout=30,lanes=4"
 // Any other variable that begins with GRADSYNC_ is reported as unknown. Where they are absent, those of torchrun, Open MPI,
-// MPICH (PMI) and Slurm are used.
+// MPICH (PMI) and Slurm are used. With none of all these the process is a world of one. Half a set that speaks of several
+// ranks, such as WORLD_SIZE=2 without MASTER_PORT, is an error: its ranks would each go on alone.
 #pragma once
 
 #include <chrono>

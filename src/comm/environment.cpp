@@ -107,6 +107,11 @@ Status read_rank_and_size(const Environment& environment, const char* rank, cons
     if (!value) return failure(ErrorCode::invalid_argument, "{} is not set", name);
     if (Status status = read_number(name, *value, "a whole number", *out); !status) return status;
   }
+  if (options.size < 1 || options.size > limits::ranks_max)
+    return wrong(size, *find(environment, size), fmt::format("a whole number from 1 to {}", limits::ranks_max));
+  if (options.rank < 0 || options.rank >= options.size)
+    return wrong(rank, *find(environment, rank),
+                 fmt::format("0 to {} as {} is {}", options.size - 1, size, options.size));
   return {};
 }
 
@@ -184,13 +189,17 @@ Result<bool> from_mpich(const Environment& environment, Options& options) {
   return true;
 }
 
+const char* slurm_size(const Environment& environment) {
+  return find(environment, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+}
+
 Result<bool> from_slurm(const Environment& environment, Options& options) {
   const std::string* nodes = find(environment, "SLURM_STEP_NODELIST");
   if (!nodes) nodes = find(environment, "SLURM_NODELIST");
   const std::string* job = find(environment, "SLURM_JOB_ID");
   if (!find(environment, "SLURM_PROCID") || !nodes || !job) return false;
-  const char* size = find(environment, "SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  if (Status status = read_rank_and_size(environment, "SLURM_PROCID", size, options); !status) return status;
+  if (Status status = read_rank_and_size(environment, "SLURM_PROCID", slurm_size(environment), options); !status)
+    return status;
   const std::string* step = find(environment, "SLURM_STEP_ID");
   const std::string name = plain(fmt::format("slurm-{}-{}", *job, step ? *step : "0"));
   const std::string host = first_slurm_host(*nodes);
@@ -199,12 +208,76 @@ Result<bool> from_slurm(const Environment& environment, Options& options) {
   return true;
 }
 
-Status from_launchers(const Environment& environment, Options& options) {
+// What a launcher sets, each with a variable that does as well.
+struct LauncherNames {
+  const char *rank, *size;
+  std::array<std::array<const char*, 2>, 2> rest;
+};
+
+// Error if the variables speak of several ranks, but are not all that a launcher sets: each rank would go on alone.
+Status check_not_half(const Environment& environment, const LauncherNames& names) {
+  std::int64_t size = 1, rank = 0;
+  const std::string *size_text = find(environment, names.size), *rank_text = find(environment, names.rank);
+  if (size_text)
+    if (Status status = read_number(names.size, *size_text, "a whole number", size); !status) return status;
+  // Others may use a name like RANK for something else than a number.
+  if (rank_text && !read_number(names.rank, *rank_text, "", rank)) rank = 0;
+  if (!size_text && rank > 0)
+    return failure(ErrorCode::invalid_argument, "{} is \"{}\" but {} is not set", names.rank, *rank_text, names.size);
+  if (size <= 1) return {};
+  const auto missing = [&](const char* name) {
+    return failure(ErrorCode::invalid_argument, "{} is \"{}\" but {} is not set", names.size, *size_text, name);
+  };
+  if (!rank_text) return missing(names.rank);
+  for (const auto& [name, other] : names.rest)
+    if (name && !find(environment, name) && !find(environment, other)) return missing(name);
+  return {};
+}
+
+Status check_not_half(const Environment& environment) {
+  std::vector<LauncherNames> launchers{
+      {"RANK", "WORLD_SIZE", {{{"MASTER_ADDR", "MASTER_ADDR"}, {"MASTER_PORT", "MASTER_PORT"}}}},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {}},
+      {"PMI_RANK", "PMI_SIZE", {{{"PMI_FD", "PMI_PORT"}}}}};
+  // An allocation sets the size for whatever runs in it, also by hand; a rank only srun and sbatch.
+  if (find(environment, "SLURM_PROCID"))
+    launchers.push_back({"SLURM_PROCID",
+                         slurm_size(environment),
+                         {{{"SLURM_JOB_ID", "SLURM_JOB_ID"}, {"SLURM_STEP_NODELIST", "SLURM_NODELIST"}}}});
+  for (const LauncherNames& names : launchers)
+    if (Status status = check_not_half(environment, names); !status) return status;
+  return {};
+}
+
+// Whether a launcher's variables filled the options.
+Result<bool> from_launchers(const Environment& environment, Options& options) {
   for (auto* launcher : {from_torchrun, from_open_mpi, from_mpich, from_slurm}) {
-    const auto found = launcher(environment, options);
-    if (!found) return found.status();
-    if (*found) return {};
+    auto found = launcher(environment, options);
+    if (!found || *found) return found;
   }
+  return false;
+}
+
+// Rank and size of gradsync's own variables over those of a launcher.
+Status read_own(const Environment& environment, Options& options) {
+  const std::string *rank = find(environment, "GRADSYNC_RANK"), *size = find(environment, "GRADSYNC_SIZE");
+  if (rank)
+    if (Status status = read_number("GRADSYNC_RANK", *rank, "a whole number from 0", options.rank); !status)
+      return status;
+  if (size)
+    if (Status status = read_number("GRADSYNC_SIZE", *size, "a whole number from 1", options.size); !status)
+      return status;
+  if (rank && options.rank < 0) return wrong("GRADSYNC_RANK", *rank, "a whole number from 0");
+  if (size && (options.size <= 0 || options.size > limits::ranks_max))
+    return wrong("GRADSYNC_SIZE", *size, fmt::format("a whole number from 1 to {}", limits::ranks_max));
+  if (rank && options.size < 0)
+    return failure(ErrorCode::invalid_argument, "GRADSYNC_SIZE is not set (GRADSYNC_RANK is {})", *rank);
+  if (size && options.rank < 0)
+    return failure(ErrorCode::invalid_argument, "GRADSYNC_RANK is not set (GRADSYNC_SIZE is {})", *size);
+  if (rank && options.rank >= options.size)
+    return wrong("GRADSYNC_RANK", *rank, fmt::format("0 to {} in a world of {}", options.size - 1, options.size));
+  if (size && options.rank >= options.size)
+    return wrong("GRADSYNC_SIZE", *size, fmt::format("above this worker's rank, {}", options.rank));
   return {};
 }
 
@@ -229,20 +302,15 @@ Result<Options> options_from(const Environment& environment, std::vector<std::st
     if (name.starts_with("GRADSYNC_") && std::find(kOwn.begin(), kOwn.end(), name) == kOwn.end())
       warnings.push_back(
           fmt::format("gradsync: unknown environment variable {} (known: {})", name, fmt::join(kOwn, ", ")));
-  const std::string* rank = find(environment, "GRADSYNC_RANK");
-  const std::string* size = find(environment, "GRADSYNC_SIZE");
+  const bool rank = find(environment, "GRADSYNC_RANK"), size = find(environment, "GRADSYNC_SIZE");
   const std::string* rendezvous = find(environment, "GRADSYNC_RENDEZVOUS");
-  if (!rank || !size || !rendezvous)
-    if (Status status = from_launchers(environment, options); !status) return status;
-  if (rank)
-    if (Status status = read_number("GRADSYNC_RANK", *rank, "a whole number from 0", options.rank); !status)
-      return status;
-  if (size)
-    if (Status status = read_number("GRADSYNC_SIZE", *size, "a whole number from 1", options.size); !status)
-      return status;
-  if (rank && options.rank < 0) return wrong("GRADSYNC_RANK", *rank, "a whole number from 0");
-  if (size && (options.size <= 0 || options.size > limits::ranks_max))
-    return wrong("GRADSYNC_SIZE", *size, fmt::format("a whole number from 1 to {}", limits::ranks_max));
+  if (!rank || !size || !rendezvous) {
+    const auto found = from_launchers(environment, options);
+    if (!found) return found.status();
+    if (!*found && !rank && !size && !rendezvous)
+      if (Status status = check_not_half(environment); !status) return status;
+  }
+  if (Status status = read_own(environment, options); !status) return status;
   if (rendezvous) options.rendezvous = *rendezvous;
   if (const std::string* interface = find(environment, "GRADSYNC_INTERFACE")) options.interface = *interface;
   if (const std::string* fields = find(environment, "GRADSYNC_OPTIONS"))

@@ -96,7 +96,59 @@ TEST(Environment, Torchrun) {
   torch["MASTER_PORT"] = "http";
   EXPECT_THAT(error(torch), HasSubstr("MASTER_PORT is \"http\""));
   torch.erase("MASTER_PORT");
-  EXPECT_EQ(good(torch).rank, -1);  // not torchrun's whole set: no launcher
+  EXPECT_EQ(error(torch), "WORLD_SIZE is \"8\" but MASTER_PORT is not set");
+  torch["MASTER_PORT"] = "29500";
+  torch["RANK"] = "8";
+  EXPECT_EQ(error(torch), "RANK is \"8\", expected 0 to 7 as WORLD_SIZE is 8");
+  torch["WORLD_SIZE"] = "0";
+  EXPECT_EQ(error(torch), "WORLD_SIZE is \"0\", expected a whole number from 1 to 1048576");
+}
+
+TEST(Environment, HalfOfALaunchersVariablesIsNoWorldOfOne) {
+  const Environment rank1of2 = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto with = [](Environment changed, const char* name) { return changed[name] = "29500", changed; };
+  const std::vector<std::pair<Environment, std::string>> cases = {
+      {rank1of2, "WORLD_SIZE is \"2\" but MASTER_ADDR is not set"},
+      {with(rank1of2, "MASTER_PORT"), "WORLD_SIZE is \"2\" but MASTER_ADDR is not set"},
+      {with(rank1of2, "MASTER_ADDR"), "WORLD_SIZE is \"2\" but MASTER_PORT is not set"},
+      {{{"WORLD_SIZE", "2"}}, "WORLD_SIZE is \"2\" but RANK is not set"},
+      {{{"RANK", "1"}}, "RANK is \"1\" but WORLD_SIZE is not set"},
+      {{{"WORLD_SIZE", "two"}}, "WORLD_SIZE is \"two\", expected a whole number"},
+      {{{"OMPI_COMM_WORLD_SIZE", "2"}}, "OMPI_COMM_WORLD_SIZE is \"2\" but OMPI_COMM_WORLD_RANK is not set"},
+      {{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "PMI_SIZE is \"2\" but PMI_FD is not set"},
+      {{{"PMI_SIZE", "2"}, {"PMI_PORT", "h:1"}}, "PMI_SIZE is \"2\" but PMI_RANK is not set"},
+      {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}, "SLURM_NTASKS is \"2\" but SLURM_JOB_ID is not set"},
+      {{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}},
+       "SLURM_NTASKS is \"2\" but SLURM_STEP_NODELIST is not set"},
+  };
+  for (const auto& [environment, message] : cases) EXPECT_EQ(error(environment), message);
+}
+
+TEST(Environment, AWorldOfOneNeedsNoLauncher) {
+  const std::vector<Environment> cases = {{},
+                                          {{"WORLD_SIZE", "1"}, {"RANK", "0"}},
+                                          {{"RANK", "admiral"}},
+                                          {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}},
+                                          {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}},
+                                          {{"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}, {"SLURM_NODELIST", "n"}}};
+  for (const Environment& environment : cases) {
+    const Options options = good(environment);
+    EXPECT_EQ(options.rank, -1);
+    EXPECT_EQ(options.size, -1);
+    EXPECT_EQ(options.rendezvous, "");
+  }
+}
+
+TEST(Environment, OwnRankAndSizeNeedEachOther) {
+  EXPECT_EQ(error({{"GRADSYNC_RANK", "0"}}), "GRADSYNC_SIZE is not set (GRADSYNC_RANK is 0)");
+  EXPECT_EQ(error({{"GRADSYNC_SIZE", "2"}}), "GRADSYNC_RANK is not set (GRADSYNC_SIZE is 2)");
+  EXPECT_EQ(error({{"GRADSYNC_RANK", "5"}, {"GRADSYNC_SIZE", "2"}}),
+            "GRADSYNC_RANK is \"5\", expected 0 to 1 in a world of 2");
+  Environment torch = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "n"}, {"MASTER_PORT", "1"}};
+  torch["GRADSYNC_SIZE"] = "4";
+  EXPECT_EQ(error(torch), "GRADSYNC_SIZE is \"4\", expected above this worker's rank, 5");
+  // A launcher's leftovers do not matter to who has both.
+  EXPECT_EQ(good({{"GRADSYNC_RANK", "0"}, {"GRADSYNC_SIZE", "1"}, {"WORLD_SIZE", "2"}}).size, 1);
 }
 
 TEST(Environment, OwnVariablesWinOverALauncher) {

@@ -34,6 +34,9 @@ Result<Joining> check(const Options& options) {
     return bad(
         "no rank and no world size: set GRADSYNC_RANK, GRADSYNC_SIZE and GRADSYNC_RENDEZVOUS, or start with gradsync "
         "run, torchrun, mpirun or srun");
+  if (options.size == -1) return bad(fmt::format("rank is {}, but no world size is set (GRADSYNC_SIZE)", options.rank));
+  if (options.rank == -1 && options.size > 0)
+    return bad(fmt::format("world size is {}, but no rank is set (GRADSYNC_RANK)", options.size));
   if (options.size <= 0 || options.size > limits::ranks_max)
     return bad(fmt::format("world size is {}, expected 1 to {}", options.size, limits::ranks_max));
   if (options.rank < 0 || options.rank >= options.size)
