@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,7 +56,8 @@ constexpr DType dtype_of() {
   else if constexpr (std::is_integral_v<U> && std::is_unsigned_v<U> && sizeof(U) == 4) return DType::u32;
   else if constexpr (std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 8) return DType::i64;
   else {
-    static_assert(std::is_integral_v<U> && std::is_unsigned_v<U> && sizeof(U) == 8, "no gradsync element type");
+    static_assert(std::is_integral_v<U> && std::is_unsigned_v<U> && sizeof(U) == 8,
+                  "no gradsync element type; for f16 and bf16 write View{data, count, DType::bf16}");
     return DType::u64;
   }
 }
@@ -136,6 +138,9 @@ class Communicator {
   // Every rank's output becomes the reduction of all inputs. In place: one view, or input and output of equal address.
   void all_reduce(View in_out, ReduceOp op, const CallOptions& = {});
   void all_reduce(ConstView input, View output, ReduceOp op, const CallOptions& = {});
+  Work all_reduce_async(View in_out, ReduceOp op, const CallOptions& options = {}) {
+    return all_reduce_async(in_out, in_out, op, options);
+  }
   Work all_reduce_async(ConstView input, View output, ReduceOp op, const CallOptions& = {});
 
   // Input: a block for each rank. Output: the reduction of all ranks' blocks of this rank. Equal blocks
@@ -144,12 +149,18 @@ class Communicator {
   void reduce_scatter(ConstView input, View output, ReduceOp op, const CallOptions& = {});
   void reduce_scatter(ConstView input, View output, std::span<const std::size_t> counts, ReduceOp op,
                       const CallOptions& = {});
+  Work reduce_scatter_async(ConstView input, View output, ReduceOp op, const CallOptions& options = {}) {
+    return reduce_scatter_async(input, output, {}, op, options);
+  }
   Work reduce_scatter_async(ConstView input, View output, std::span<const std::size_t> counts, ReduceOp op,
                             const CallOptions& = {});  // empty counts: equal blocks
 
   // Output: the inputs of all ranks, one after another. In place: the input is the rank's own block of the output.
   void all_gather(ConstView input, View output, const CallOptions& = {});
   void all_gather(ConstView input, View output, std::span<const std::size_t> counts, const CallOptions& = {});
+  Work all_gather_async(ConstView input, View output, const CallOptions& options = {}) {
+    return all_gather_async(input, output, {}, options);
+  }
   Work all_gather_async(ConstView input, View output, std::span<const std::size_t> counts, const CallOptions& = {});
 
   // The root's elements to everyone.
@@ -162,10 +173,12 @@ class Communicator {
 
   // Blocks of all ranks, to the root's output, in rank order. Equal blocks, or counts on all ranks.
   void gather(ConstView input, View output, int root, const CallOptions& = {});
+  void gather(ConstView input, View output, std::span<const std::size_t> counts, int root, const CallOptions& = {});
   Work gather_async(ConstView input, View output, std::span<const std::size_t> counts, int root,
                     const CallOptions& = {});
   // The inverse: block r of the root's input to rank r's output.
   void scatter(ConstView input, View output, int root, const CallOptions& = {});
+  void scatter(ConstView input, View output, std::span<const std::size_t> counts, int root, const CallOptions& = {});
   Work scatter_async(ConstView input, View output, std::span<const std::size_t> counts, int root,
                      const CallOptions& = {});
 
@@ -195,6 +208,7 @@ class Communicator {
   // A communicator of these ranks (of this communicator, in the given order). Only they call it, with equal lists; the
   // other ranks see no traffic and need not know.
   Communicator group(std::span<const int> ranks);
+  Communicator group(std::initializer_list<int> ranks) { return group(std::span(ranks.begin(), ranks.size())); }
 
   // Measures this group's links and reductions, agrees on them, and chooses by them from then on wherever a call says
   // Algorithm::automatic; before, figures of a typical server are assumed. Collective; nothing else may be under way.

@@ -212,7 +212,10 @@ Communicator Communicator::split(int color, int key) {
               .input = ConstView(mine.data(), 2, DType::i64),
               .output = View{wishes.data(), 2 * wishes.size(), DType::i64}};
   const Work::State state = impl.state_of(asked);
-  throw_if_failed(gradsync::finish(state));
+  if (Status status = gradsync::finish(state); !status.ok()) {
+    status.message = "split: " + status.message;  // what is exchanged is the library's business
+    throw Error(std::move(status));
+  }
   if (color < 0) return {};
   std::vector<std::uint32_t> chosen;
   for (std::uint32_t r = 0; r < impl.size(); ++r)
@@ -335,12 +338,18 @@ Work Communicator::reduce_async(ConstView in, View out, ReduceOp op, int root, c
 void Communicator::gather(ConstView in, View out, int root, const CallOptions& o) {
   alive(impl_).run(rooted_of(Collective::gather, in, out, {}, root, o));
 }
+void Communicator::gather(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
+  alive(impl_).run(rooted_of(Collective::gather, in, out, counts, root, o));
+}
 Work Communicator::gather_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
   return alive(impl_).start(rooted_of(Collective::gather, in, out, counts, root, o));
 }
 
 void Communicator::scatter(ConstView in, View out, int root, const CallOptions& o) {
   alive(impl_).run(rooted_of(Collective::scatter, in, out, {}, root, o));
+}
+void Communicator::scatter(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
+  alive(impl_).run(rooted_of(Collective::scatter, in, out, counts, root, o));
 }
 Work Communicator::scatter_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
   return alive(impl_).start(rooted_of(Collective::scatter, in, out, counts, root, o));

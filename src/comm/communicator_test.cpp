@@ -250,6 +250,28 @@ TEST(Communicator, BooleansBecomeZeroOrOneInEveryWorld) {
     });
 }
 
+TEST(Communicator, ShortFormsDoTheSame) {
+  in_threads(3, [](Communicator& comm) {
+    const std::vector<std::size_t> counts = {2, 0, 3};
+    std::vector<std::int32_t> mine(counts[static_cast<std::size_t>(comm.rank())], comm.rank() + 1), all(5),
+        back(mine.size());
+    comm.gather(view(std::as_const(mine)), view(all), counts, 1);
+    EXPECT_EQ(all, comm.rank() == 1 ? (std::vector<std::int32_t>{1, 1, 3, 3, 3}) : std::vector<std::int32_t>(5));
+    comm.scatter(view(std::as_const(all)), view(back), counts, 1);
+    EXPECT_EQ(back, mine);
+    std::vector<std::int32_t> one = {comm.rank()}, three(3);
+    comm.all_gather_async(view(std::as_const(one)), view(three)).wait();
+    EXPECT_EQ(three, (std::vector<std::int32_t>{0, 1, 2}));
+    comm.all_reduce_async(view(three), ReduceOp::sum).wait();
+    EXPECT_EQ(three, (std::vector<std::int32_t>{0, 3, 6}));
+    comm.reduce_scatter_async(view(std::as_const(three)), view(one), ReduceOp::sum).wait();
+    EXPECT_EQ(one[0], 9 * comm.rank());
+    Communicator everyone = comm.group({2, 1, 0});
+    EXPECT_EQ(everyone.rank(), 2 - comm.rank());
+    everyone.barrier();
+  });
+}
+
 TEST(Communicator, TunedGroupsStillAgreeOnEveryChoice) {
   for (std::uint32_t size : {1u, 2u, 3u})
     in_threads(size, [](Communicator& comm) {
