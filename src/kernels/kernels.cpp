@@ -5,7 +5,7 @@
 
 #include "base/status.hpp"
 #include "kernels/dispatch.hpp"
-#include "kernels/float_mode.hpp"
+#include "base/float_mode.hpp"
 
 namespace gradsync::kernels {
 namespace {

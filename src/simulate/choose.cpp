@@ -2,13 +2,39 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "base/float_mode.hpp"
 #include "base/limits.hpp"
 
 namespace gradsync {
 namespace {
 
 constexpr double kHopeless = 4;  // estimates are right within less than this factor
+
+// Forecasts closer than this are equal: sums in another order, as other compilers or machines make them, differ by less.
+constexpr double kEqualWithin = 1e-9;
+bool clearly_less(double a, double b) { return a < b * (1 - kEqualWithin); }
+
+// Fastest first; those that are equal stay in the order in which they were.
+template <class Item, class Seconds>
+void order_by_time(std::vector<Item>& items, Seconds seconds_of) {
+  struct Key {
+    double seconds;
+    std::size_t at, place;
+  };
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < items.size(); ++i) keys.push_back({seconds_of(items[i]), i, 0});
+  std::sort(keys.begin(), keys.end(),
+            [](const Key& a, const Key& b) { return std::pair(a.seconds, a.at) < std::pair(b.seconds, b.at); });
+  for (std::size_t i = 1; i < keys.size(); ++i)
+    keys[i].place = clearly_less(keys[i - 1].seconds, keys[i].seconds) ? i : keys[i - 1].place;
+  std::sort(keys.begin(), keys.end(),
+            [](const Key& a, const Key& b) { return std::pair(a.place, a.at) < std::pair(b.place, b.at); });
+  std::vector<Item> ordered;
+  for (const Key& key : keys) ordered.push_back(std::move(items[key.at]));
+  items = std::move(ordered);
+}
 
 struct Candidate {
   Recipe recipe;
@@ -49,8 +75,7 @@ Result<std::vector<Family>> families_of(const ChoiceQuery& query, const Network&
   if (families.empty())
     return failure(ErrorCode::unsupported, "no algorithm of the catalogue does {} with {} ranks",
                    name_of(query.collective), query.world);
-  std::stable_sort(families.begin(), families.end(),
-                   [](const Family& a, const Family& b) { return least_estimate(a) < least_estimate(b); });
+  order_by_time(families, least_estimate);
   return families;
 }
 
@@ -78,15 +103,15 @@ class Chooser {
   void consider(const Family& family) {
     std::size_t first = 0;
     for (std::size_t i = 1; i < family.size(); ++i)
-      if (family[i].estimate.seconds < family[first].estimate.seconds) first = i;
+      if (clearly_less(family[i].estimate.seconds, family[first].estimate.seconds)) first = i;
     const double start = consider(family[first]);
     double last = start;
     for (std::size_t i = first + 1; i < family.size(); ++i)
-      if (const double seconds = consider(family[i]); seconds <= last) last = seconds;
+      if (const double seconds = consider(family[i]); !clearly_less(last, seconds)) last = seconds;
       else break;
     last = start;
     for (std::size_t i = first; i-- > 0;)
-      if (const double seconds = consider(family[i]); seconds <= last) last = seconds;
+      if (const double seconds = consider(family[i]); !clearly_less(last, seconds)) last = seconds;
       else break;
   }
   Result<Choice> best() const { return status_.ok() ? Result<Choice>(best_) : Result<Choice>(status_); }
@@ -96,7 +121,8 @@ class Chooser {
 
   double consider(const Candidate& candidate) {
     const Estimate& guess = candidate.estimate;
-    if (guess.at_least_seconds > best_.seconds || guess.seconds > kHopeless * best_.seconds) return kNever;
+    if (clearly_less(best_.seconds, guess.at_least_seconds)) return kNever;
+    if (clearly_less(kHopeless * best_.seconds, guess.seconds)) return kNever;
     const bool symmetric = is_symmetric(candidate.recipe);
     if (!symmetric && guess.messages > messages_left_) return kNever;
     Choice choice{candidate.recipe.algorithm, candidate.recipe.segments, guess.seconds, false};
@@ -107,7 +133,7 @@ class Chooser {
       choice.seconds = forecast->seconds;
       choice.simulated = true;
     }
-    if (choice.seconds < best_.seconds) best_ = choice;
+    if (clearly_less(choice.seconds, best_.seconds)) best_ = choice;
     return choice.seconds;
   }
 
@@ -118,9 +144,7 @@ class Chooser {
   Status status_;
 };
 
-}  // namespace
-
-Result<Choice> choose(const ChoiceQuery& query, const Network& network) {
+[[gnu::noinline]] Result<Choice> fastest(const ChoiceQuery& query, const Network& network) {
   Result<std::vector<Family>> families = families_of(query, network);
   if (!families.ok()) return families.status();
   Chooser chooser(query, network);
@@ -128,7 +152,7 @@ Result<Choice> choose(const ChoiceQuery& query, const Network& network) {
   return chooser.best();
 }
 
-Result<std::vector<Choice>> rank_candidates(const ChoiceQuery& query, const Network& network) {
+[[gnu::noinline]] Result<std::vector<Choice>> ranked(const ChoiceQuery& query, const Network& network) {
   Result<std::vector<Family>> families = families_of(query, network);
   if (!families.ok()) return families.status();
   std::vector<Choice> choices;
@@ -141,9 +165,20 @@ Result<std::vector<Choice>> rank_candidates(const ChoiceQuery& query, const Netw
       choices.back().seconds = forecast->seconds;
       choices.back().simulated = true;
     }
-  std::stable_sort(choices.begin(), choices.end(),
-                   [](const Choice& a, const Choice& b) { return a.seconds < b.seconds; });
+  order_by_time(choices, [](const Choice& choice) { return choice.seconds; });
   return choices;
+}
+
+}  // namespace
+
+Result<Choice> choose(const ChoiceQuery& query, const Network& network) {
+  const DefaultFloatMode mode;
+  return fastest(query, network);
+}
+
+Result<std::vector<Choice>> rank_candidates(const ChoiceQuery& query, const Network& network) {
+  const DefaultFloatMode mode;
+  return ranked(query, network);
 }
 
 }  // namespace gradsync

@@ -29,8 +29,9 @@ struct Choice {
 // so far, or whose estimate is over four times that. Two limits bound the time: an algorithm in which all ranks do the
 // same is simulated only up to `symmetric_messages_max` messages and its estimate, then exact or close, taken above;
 // and a candidate of any other kind that would bring the messages simulated in all above `simulated_messages_max` is
-// left out. Ties go to the better estimate, then to the order of the catalogue. Pure: equal queries and networks give
-// the same choice on every rank, so that ranks agree without talking. Fails where the catalogue has nothing for the
+// left out. Ties, which are times within 1e-9 of each other, go to the better estimate, then to the order of the
+// catalogue. Pure: equal queries and networks give the same choice on every rank, so that ranks agree without talking,
+// whatever floating-point mode their threads are in. Fails where the catalogue has nothing for the
 // collective in such a world.
 Result<Choice> choose(const ChoiceQuery& query, const Network& network);
 inline constexpr std::uint64_t symmetric_messages_max = 10'000, simulated_messages_max = 150'000;

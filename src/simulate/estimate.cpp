@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/float_mode.hpp"
 #include "base/limits.hpp"
 #include "schedule/cursor.hpp"
 #include "simulate/events.hpp"
@@ -34,8 +35,10 @@ class Image {
   }
 
   double end() const { return now_; }
-  double busy() const { return std::max({processor_busy_, out_busy_, in_busy_}); }
-  double between_busy() const { return between_busy_; }  // of a port out between hosts
+  double busy() const {
+    return std::max({processor_busy_, own_.out_busy, own_.in_busy, shared_.out_busy, shared_.in_busy});
+  }
+  double shared_port_busy() const { return shared_.out_busy; }
   std::uint64_t messages() const { return messages_; }
 
  private:
@@ -63,22 +66,22 @@ class Image {
     double done = processor_free_ = std::max(now_, processor_free_) + work;
     if (step.verb == Verb::send) done = depart(step, traffic.bytes_sent);
     if (step.verb == Verb::recv)
-      --landed_, in_busy_ += link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
+      --landed_, port(step).in_busy += link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
     begun_ |= Cursor::Mask{1} << slot;
     events_.add(done, EventKind::step_done, 0, slot);
   }
 
   // What is sent is also what arrives: the peers do the same at the same time.
   double depart(const Step& step, std::uint64_t bytes) {
+    Port& way = port(step);
     const double transfer = link(step).beta_s_per_byte * static_cast<double>(bytes),
-                 begin = std::max(processor_free_, out_free_);
-    out_free_ = begin + transfer;
-    out_busy_ += transfer;
-    if (crosses(step)) between_busy_ += transfer;
+                 begin = std::max(processor_free_, way.out_free);
+    way.out_free = begin + transfer;
+    way.out_busy += transfer;
     ++messages_;
-    in_free_ = std::max(begin + link(step).alpha_s, in_free_) + transfer;
-    events_.add(in_free_, EventKind::landed, 0);
-    return out_free_;
+    way.in_free = std::max(begin + link(step).alpha_s, way.in_free) + transfer;
+    events_.add(way.in_free, EventKind::landed, 0);
+    return way.out_free;
   }
 
   // The rank waits for more messages than it has sent: the peer sent this one when all began.
@@ -88,8 +91,9 @@ class Image {
       if (step.verb != Verb::recv || (begun_ >> slot & 1u) || !cursor_.ready(slot)) return true;
       const Traffic traffic = traffic_of(step, shape_, layouts_, element_bytes_);
       const double transfer = link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
-      in_free_ = std::max(network_->overhead_s + link(step).alpha_s, in_free_) + transfer;
-      events_.add(std::max(now_, in_free_), EventKind::landed, 0);
+      double& in_free = port(step).in_free;
+      in_free = std::max(network_->overhead_s + link(step).alpha_s, in_free) + transfer;
+      events_.add(std::max(now_, in_free), EventKind::landed, 0);
       return false;
     });
     GRADSYNC_CHECK(!events_.empty());  // a live step is ready, under way, or waits for one that is
@@ -103,6 +107,11 @@ class Image {
   bool crosses(const Step& step) const { return Network::crosses(recipe_->hosts, rank_, step.peer); }
   const Link& link(const Step& step) const { return crosses(step) ? network_->between : network_->inside; }
 
+  struct Port {
+    double out_free = 0, in_free = 0, out_busy = 0, in_busy = 0;
+  };
+  Port& port(const Step& step) { return network_->nic_shared && crosses(step) ? shared_ : own_; }
+
   const Recipe* recipe_;
   std::uint32_t rank_;
   const Network* network_;
@@ -113,8 +122,8 @@ class Image {
   Cursor cursor_;
   Cursor::Mask begun_ = 0;
   Events events_;
-  double now_ = 0, processor_free_ = 0, out_free_ = 0, in_free_ = 0;
-  double processor_busy_ = 0, out_busy_ = 0, in_busy_ = 0, between_busy_ = 0;
+  double now_ = 0, processor_free_ = 0, processor_busy_ = 0;
+  Port own_, shared_;  // shared_: of the host, with this rank's part alone
   std::uint64_t messages_ = 0, landed_ = 0;
 };
 
@@ -132,9 +141,7 @@ std::vector<std::uint32_t> sample_of(const Recipe& recipe) {
   return ranks;
 }
 
-}  // namespace
-
-Estimate estimate(const Recipe& recipe, const Payload& payload, const Network& network) {
+[[gnu::noinline]] Estimate walked(const Recipe& recipe, const Payload& payload, const Network& network) {
   Estimate result;
   double shared_port_busy = 0,
          one_rank_busy = 0;  // of the port out of rank 0's host, by all its ranks and by the busiest
@@ -146,14 +153,21 @@ Estimate estimate(const Recipe& recipe, const Payload& payload, const Network& n
     result.at_least_seconds = std::max(result.at_least_seconds, image.busy());
     result.messages += image.messages();
     if (!network.nic_shared || recipe.hosts.empty() || recipe.hosts[r] != recipe.hosts[0]) continue;
-    shared_port_busy += image.between_busy();
-    one_rank_busy = std::max(one_rank_busy, image.between_busy());
+    shared_port_busy += image.shared_port_busy();
+    one_rank_busy = std::max(one_rank_busy, image.shared_port_busy());
   }
   result.messages = result.messages * recipe.world / ranks.size();
   result.at_least_seconds = std::max(result.at_least_seconds, shared_port_busy);
   result.seconds =
       std::max(result.seconds + shared_port_busy - one_rank_busy, result.at_least_seconds);  // the others' turns
   return result;
+}
+
+}  // namespace
+
+Estimate estimate(const Recipe& recipe, const Payload& payload, const Network& network) {
+  const DefaultFloatMode mode;
+  return walked(recipe, payload, network);
 }
 
 }  // namespace gradsync

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/float_mode.hpp"
 #include "base/limits.hpp"
 #include "schedule/channels.hpp"
 #include "schedule/cursor.hpp"
@@ -190,11 +191,16 @@ class Simulation {
   double now_ = 0;
 };
 
+[[gnu::noinline]] Result<Forecast> simulated(const World& world, const Payload& payload, const Network& network) {
+  return Simulation(world, payload, network).run();
+}
+
 }  // namespace
 
 Result<Forecast> simulate(const World& world, const Payload& payload, const Network& network) {
   if (world.size() == 0) return failure(ErrorCode::invalid_argument, "a world of no ranks");
-  return Simulation(world, payload, network).run();
+  const DefaultFloatMode mode;
+  return simulated(world, payload, network);
 }
 
 Result<Forecast> simulate(const Recipe& recipe, const Payload& payload, const Network& network) {

@@ -1,6 +1,7 @@
 // While one lives, the thread's floating-point mode is the default: round to nearest even, subnormals count (no FTZ, no
-// DAZ), traps masked. Training code often sets FTZ and DAZ; a reduction must not depend on which rank did. Costs a few
-// cycles when nothing has to change. Elsewhere than on x86-64 and AArch64 the mode is left as it is.
+// DAZ), traps masked. Training code often sets FTZ and DAZ; neither a reduction nor the choice of an algorithm may depend on
+// which rank did. Costs a few cycles when nothing has to change. The compiler does not know that arithmetic depends on
+// the mode: what is to run in it is a function of its own that is not inlined ([[gnu::noinline]]). Elsewhere than on x86-64 and AArch64 the mode is left as it is.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace gradsync::kernels {
+namespace gradsync {
 
 class DefaultFloatMode {
  public:
@@ -46,4 +47,4 @@ class DefaultFloatMode {
 #endif
 };
 
-}  // namespace gradsync::kernels
+}  // namespace gradsync
