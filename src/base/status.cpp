@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <system_error>
 
 namespace gradsync {
@@ -12,6 +13,23 @@ std::string_view name_of(ErrorCode code) {
       "out_of_range", "unsupported",      "protocol", "unavailable", "closed",    "internal"};
   const auto index = static_cast<std::size_t>(code);
   return index < names.size() ? names[index] : "unknown";
+}
+
+ErrorCode code_of_socket_error(int error_number) {
+  switch (error_number) {
+    case ENOMEM:
+    case ENOBUFS: return ErrorCode::out_of_memory;
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+    case EADDRNOTAVAIL:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EACCES:
+    case EPERM: return ErrorCode::unavailable;
+    default: return ErrorCode::peer_lost;
+  }
 }
 
 std::string errno_text(int error_number) {

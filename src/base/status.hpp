@@ -27,6 +27,10 @@ template <class... Args>
 // ": no such file or directory", worded as the system words errno, in lower case.
 std::string errno_text(int error_number);
 
+// Whose want a failed call on a socket shows: out_of_memory or unavailable where it is this process's (descriptors,
+// memory, ports) or the network's (no way there), otherwise peer_lost.
+ErrorCode code_of_socket_error(int error_number);
+
 // A bug, not a failure: prints the place and aborts. Stays on in release.
 [[noreturn]] inline void check_failed(const char* file, int line, const char* what) {
   std::fprintf(stderr, "gradsync: bug: %s:%d: %s does not hold\n", file, line, what);

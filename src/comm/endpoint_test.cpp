@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -129,6 +131,40 @@ TEST(Handshake, SurvivesTheWireAndRejectsEveryChangedByteThatMatters) {
     const auto decoded = decode_hello(as_bytes(changed));
     EXPECT_TRUE(!decoded || *decoded != hello) << "byte " << i;
   }
+}
+
+// Whom the failure to open a stream blames: 0 for this process, the number of the step that was wrong otherwise.
+int blame_without_descriptors(EndpointDialer& dialer, int memory) {
+  const rlimit few{256, 256};
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 1;
+  while (::dup(0) >= 0) continue;
+  for (const TransportKind kind : {TransportKind::tcp, TransportKind::shm}) {
+    const bool shm = kind == TransportKind::shm;
+    const auto line = dialer.dial({.kind = kind, .to = 0, .memory = shm ? memory : -1});
+    if (line || line.status().code != ErrorCode::unavailable || line.status().peer != -1) return 2 + shm;
+    if (line.status().message.find("too many open files") == std::string::npos) return 4 + shm;
+  }
+  return 0;
+}
+
+TEST_F(Pair, DoNotBlameAPeerForTheirOwnLackOfDescriptors) {
+  const Descriptor memory(::memfd_create("test", MFD_CLOEXEC));
+  EndpointDialer dialer(endpoints_[1], members_, kEpoch);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(blame_without_descriptors(dialer, memory.get()));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+}
+
+TEST_F(Pair, LoseAPeerThatIsNotThere) {
+  const Descriptor memory(::memfd_create("test", MFD_CLOEXEC));
+  EndpointDialer dialer(endpoints_[1], members_, kEpoch);
+  endpoints_[0].reset();
+  const auto line = dialer.dial({.kind = TransportKind::shm, .to = 0, .memory = memory.get()});
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.status().code, ErrorCode::peer_lost) << line.status().message;
+  EXPECT_EQ(line.status().peer, 0);
 }
 
 TEST_F(Pair, ATcpStreamArrivesWithNothingReadBehindTheHandshake) {

@@ -32,6 +32,12 @@ Result<SocketAddress> abstract_address(std::string_view name) {
 
 void set(int socket, int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); }
 
+Status no_socket(std::string_view what, int error) {
+  const ErrorCode code = code_of_socket_error(error);
+  return failure(code == ErrorCode::out_of_memory ? code : ErrorCode::unavailable, "cannot open {}: {}", what,
+                 errno_text(error));
+}
+
 }  // namespace
 
 Result<Descriptor> listen_tcp(const Address& address, bool dual) {
@@ -60,11 +66,15 @@ Result<Descriptor> listen_abstract(std::string_view name) {
 
 Result<Descriptor> connect_tcp(const Address& address) {
   Descriptor socket(::socket(address.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return failure(ErrorCode::unavailable, "cannot open a socket: {}", errno_text(errno));
+  if (!socket) return no_socket("a socket", errno);
   set(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   const SocketAddress to = to_socket_address(address);
-  if (::connect(socket.get(), to.get(), to.length) != 0 && errno != EINPROGRESS && errno != EINTR)
-    return failure(ErrorCode::unavailable, "cannot connect to {}: {}", text(address), errno_text(errno));
+  if (::connect(socket.get(), to.get(), to.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    const int error = errno;
+    // EAGAIN: all local ports are taken.
+    return failure(error == EAGAIN ? ErrorCode::unavailable : code_of_socket_error(error), "cannot connect to {}: {}",
+                   text(address), errno_text(error));
+  }
   return socket;
 }
 
@@ -72,12 +82,13 @@ Result<Descriptor> connect_abstract(std::string_view name, Deadline deadline) {
   const auto to = abstract_address(name);
   if (!to) return to.status();
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return failure(ErrorCode::unavailable, "cannot open a UNIX socket: {}", errno_text(errno));
+  if (!socket) return no_socket("a UNIX socket", errno);
   while (::connect(socket.get(), to->get(), to->length) != 0) {
     const int error = errno;
     // EAGAIN: the listener's backlog is full, and no event tells when it is not.
     if ((error != EAGAIN && error != EINTR) || deadline.passed())
-      return failure(ErrorCode::unavailable, "cannot connect to abstract UNIX socket {}: {}", name, errno_text(error));
+      return failure(code_of_socket_error(error), "cannot connect to abstract UNIX socket {}: {}", name,
+                     errno_text(error));
     std::this_thread::sleep_for(kRetryPause);
   }
   return socket;
@@ -145,7 +156,8 @@ Status send_all(int socket, std::string_view bytes, Deadline deadline, int descr
     } else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       if (!poll_one(socket, POLLOUT, deadline)) return failure(ErrorCode::timeout, "send: the deadline passed");
     } else if (sent < 0 && errno != EINTR) {
-      return failure(ErrorCode::peer_lost, "send: {}", errno_text(errno));
+      const int error = errno;
+      return failure(code_of_socket_error(error), "send: {}", errno_text(error));
     }
   }
   return {};

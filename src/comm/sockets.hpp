@@ -20,7 +20,8 @@ Result<Descriptor> listen_tcp(const Address& address, bool dual = false);
 // kernel choose one. The name is one of this network namespace.
 Result<Descriptor> listen_abstract(std::string_view name);
 
-// The connection may still be under way (tcp) when these return. `unavailable` carries the system's reason.
+// The connection may still be under way (tcp) when these return. Failures carry the system's reason:
+// peer_lost if it is the other end's, out_of_memory or unavailable if it is ours or the network's.
 Result<Descriptor> connect_tcp(const Address& address);
 Result<Descriptor> connect_abstract(std::string_view name, Deadline deadline);
 // What became of connect_tcp's connection once the socket is writable: ok or the reason.

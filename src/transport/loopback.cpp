@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/process.hpp"
 #include "transport/mapping.hpp"
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
@@ -97,6 +98,7 @@ class Loopback final : public Transport {
 
   std::shared_ptr<LoopbackFabric> fabric_;
   std::uint32_t rank_;
+  MakingProcess maker_;
   Place& place_;
   PeerTable<std::unique_ptr<Outgoing>> outgoing_;
   PeerTable<std::unique_ptr<Incoming>> incoming_;
@@ -106,6 +108,7 @@ class Loopback final : public Transport {
 };
 
 Loopback::~Loopback() {
+  if (!maker_.is_this()) return;  // the parent's ranks are not ours to wake, and its threads' locks stay locked here
   place_.gone.store(true, std::memory_order_seq_cst);
   place_.asleep.store(false, std::memory_order_seq_cst);
   fabric_->departed.fetch_add(1, std::memory_order_seq_cst);

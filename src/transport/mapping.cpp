@@ -26,11 +26,12 @@ Result<Mapping> Mapping::shared(int memory, std::size_t bytes) { return map(memo
 
 namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-}
+ErrorCode code_of_creation(int error) { return error == ENOMEM ? ErrorCode::out_of_memory : ErrorCode::unavailable; }
+}  // namespace
 
 Result<Descriptor> create_sealed_memory(std::size_t bytes) {
   Descriptor memory(::memfd_create("gradsync-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory) return failure(ErrorCode::unavailable, "creating shared memory: {}", errno_text(errno));
+  if (!memory) return failure(code_of_creation(errno), "creating shared memory: {}", errno_text(errno));
   int rc;
   do rc = ::fallocate(memory.get(), 0, 0, static_cast<off_t>(bytes));
   while (rc != 0 && errno == EINTR);

@@ -23,6 +23,15 @@ class Failed final : public Outgoing {
   Result<std::size_t> send(Pieces) override { return failure_; }
 };
 
+// One that came and could not be taken, for want of memory or descriptors here.
+class FailedArrival final : public Incoming {
+ public:
+  explicit FailedArrival(Status status) { failure_ = std::move(status); }
+  Result<std::span<const std::byte>> peek(std::size_t) override { return failure_; }
+  void consume(std::size_t) override {}
+  Result<std::size_t> receive(std::span<std::byte>) override { return failure_; }
+};
+
 class Router final : public Transport, private Watcher {
  public:
   Router(TransportConfig config, std::shared_ptr<Dialer> dialer, std::shared_ptr<Inbox> inbox, Poller poller)
@@ -169,6 +178,8 @@ void Router::take(Arrival arrival) {
                                                    : accept_tcp(std::move(arrival), name(from.rank), poller_);
   // One that is not sound is dropped: its sender sees its socket close.
   if (stream.ok()) add_sender(from, std::move(*stream));
+  else if (stream.status().code != ErrorCode::protocol)
+    add_sender(from, std::make_unique<FailedArrival>(stream.status()));
 }
 
 Result<std::size_t> Router::send(Peer to, Pieces pieces) {

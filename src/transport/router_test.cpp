@@ -175,6 +175,44 @@ TEST_P(Processes, ReportAKilledPeerToASenderThatWaitsForRoom) {
   }
 }
 
+TEST_P(Processes, DoNotNoticeThatAForkedChildDestroysItsCopy) {
+  auto sender = open(0), receiver = open(1);
+  std::vector<std::byte> got(1000);
+  ASSERT_TRUE(send_all(*sender, kOne, pattern(1, got.size())).ok());
+  ASSERT_TRUE(receive_all(*receiver, kZero, got).ok());
+  Child child([&] {
+    sender.reset();
+    receiver.reset();
+    return true;
+  });
+  EXPECT_EQ(child.code(), 0);
+  ASSERT_TRUE(send_all(*sender, kOne, pattern(2, got.size())).ok());
+  const Status status = receive_all(*receiver, kZero, got);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(got, pattern(2, got.size()));
+}
+
+// All that may still be opened is open; the sockets that exist stay usable.
+void use_up_descriptors() {
+  const rlimit few{64, 64};
+  GRADSYNC_CHECK(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  while (::dup(0) >= 0) continue;
+}
+
+TEST_P(Processes, DoNotBlameThePeerForTheirOwnLackOfDescriptors) {
+  Child child([&] {
+    auto sender = open(0);
+    use_up_descriptors();
+    const Status status = send_all(*sender, kOne, pattern(1, 100));
+    if (status.code == ErrorCode::unavailable && status.peer == -1 &&
+        status.message.find("too many open files") != std::string::npos)
+      return true;
+    fmt::print("{} {} {}\n", name_of(status.code), status.peer, status.message);
+    return false;
+  });
+  EXPECT_EQ(child.code(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, Processes,
                          ::testing::Values(Kind{"shm", TransportKind::shm, 1}, Kind{"tcp", TransportKind::tcp, 1},
                                            Kind{"tcp_ipv6", TransportKind::tcp, 1, true},

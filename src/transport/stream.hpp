@@ -18,8 +18,11 @@ struct PeerName {
   std::uint32_t rank = 0;
   std::string place;  // as Dialer::describe says
 
+  // Blames the peer, unless the want is this process's or the network's.
   Status failed(ErrorCode code, std::string_view operation, std::string_view why) const {
-    return peer_failure(code, static_cast<int>(rank), "{} rank {} ({}): {}", operation, rank, place, why);
+    const bool blameless = code == ErrorCode::out_of_memory || code == ErrorCode::unavailable;
+    return peer_failure(code, blameless ? -1 : static_cast<int>(rank), "{} rank {} ({}): {}", operation, rank, place,
+                        why);
   }
 };
 

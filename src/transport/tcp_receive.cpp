@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -111,17 +113,24 @@ class Lane final : public Watcher {
 // Bytes that were read from the lanes and not consumed, always in one stretch.
 class ReceiveBuffer {
  public:
-  std::span<std::byte> unread() { return std::span(memory_).subspan(begin_, end_ - begin_); }
+  std::span<std::byte> unread() { return memory_.subspan(begin_, end_ - begin_); }
   std::size_t size() const { return end_ - begin_; }
-  // Room for up to `bytes` more. Moves what is unread to the front, so that is to be little.
+  // False if there is no memory for it.
+  bool usable() {
+    if (memory_.empty()) {
+      bytes_.reset(new (std::nothrow) std::byte[limits::tcp_receive_bytes]);
+      if (bytes_) memory_ = {bytes_.get(), limits::tcp_receive_bytes};
+    }
+    return !memory_.empty();
+  }
+  // Room for up to `bytes` more, in a usable buffer. Moves what is unread to the front, so that is to be little.
   std::span<std::byte> room(std::size_t bytes) {
-    if (memory_.empty()) memory_.resize(limits::tcp_receive_bytes);
     if (begin_ > 0) {
       std::memmove(memory_.data(), memory_.data() + begin_, size());
       end_ -= begin_;
       begin_ = 0;
     }
-    return std::span(memory_).subspan(end_, std::min(bytes, memory_.size() - end_));
+    return memory_.subspan(end_, std::min(bytes, memory_.size() - end_));
   }
   void added(std::size_t bytes) { end_ += bytes; }
   void consume(std::size_t bytes) {
@@ -131,7 +140,8 @@ class ReceiveBuffer {
   }
 
  private:
-  std::vector<std::byte> memory_;  // limits::tcp_receive_bytes, from the first use
+  std::unique_ptr<std::byte[]> bytes_;  // limits::tcp_receive_bytes, from the first use
+  std::span<std::byte> memory_;
   std::size_t begin_ = 0, end_ = 0;
 };
 
@@ -156,6 +166,7 @@ class TcpIncoming final : public Incoming {
   Result<std::span<const std::byte>> peek(std::size_t at_least) override {
     GRADSYNC_CHECK(at_least <= kPeekBytes);
     at_least = std::max<std::size_t>(at_least, 1);
+    if (!buffer_.usable()) return no_memory();
     if (buffer_.size() < at_least && failure_.ok()) fill(at_least);
     if (buffer_.size() < at_least && !failure_.ok()) return failure_;
     return std::span<const std::byte>(buffer_.unread());
@@ -164,6 +175,7 @@ class TcpIncoming final : public Incoming {
   void consume(std::size_t count) override { buffer_.consume(count); }
 
   Result<std::size_t> receive(std::span<std::byte> into) override {
+    if (!buffer_.usable()) return no_memory();
     std::size_t moved = take_buffered(into);
     if (moved == into.size()) return moved;
     if (into.size() - moved < kDirectBytes) {
@@ -189,6 +201,11 @@ class TcpIncoming final : public Incoming {
   static constexpr std::string_view kOperation = "receive from";
   static constexpr std::size_t kDirectBytes = 4096;  // shorter reads go through the buffer, many in one system call
   static constexpr std::size_t kAppetiteMin = 8192;
+
+  Status no_memory() const {
+    return peer_.failed(ErrorCode::out_of_memory, kOperation,
+                        fmt::format("no memory for a buffer of {} bytes", limits::tcp_receive_bytes));
+  }
 
   std::size_t take_buffered(std::span<std::byte> into) {
     const std::size_t count = std::min(into.size(), buffer_.size());
@@ -271,7 +288,7 @@ class TcpIncoming final : public Incoming {
     if (here < lanes_.size() && stream_end_ && *stream_end_ > position_) return;
     fail(0);
   }
-  void fail(int error) { failure_ = peer_.failed(ErrorCode::peer_lost, kOperation, tcp_error_text(error)); }
+  void fail(int error) { failure_ = peer_.failed(code_of_socket_error(error), kOperation, tcp_error_text(error)); }
 
   // Only the lane that has the stream's next bytes matters, or, if none is known to, those that may bring a header.
   bool something_to_read() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
+#include "base/process.hpp"
 #include "base/wire.hpp"
 #include "transport/tcp.hpp"
 
@@ -16,14 +17,6 @@ namespace gradsync {
 namespace {
 
 constexpr std::size_t kPiecesPerCall = 16;  // of one sendmsg, the header included
-
-// Whose fault it is that a socket broke: no route is the network's, no memory ours, everything else the peer's end.
-ErrorCode code_of(int error) {
-  if (error == ENOMEM || error == ENOBUFS) return ErrorCode::out_of_memory;
-  return error == EHOSTUNREACH || error == ENETUNREACH || error == EADDRNOTAVAIL || error == EACCES || error == EPERM
-             ? ErrorCode::unavailable
-             : ErrorCode::peer_lost;
-}
 
 class Lane final : public Watcher {
  public:
@@ -152,7 +145,7 @@ class TcpOutgoing final : public Outgoing {
  public:
   TcpOutgoing(PeerName peer, Poller& poller) : peer_(std::move(peer)), poller_(poller) {}
   ~TcpOutgoing() override {
-    if (taken_ == assigned_)
+    if (taken_ == assigned_ && maker_.is_this())
       for (auto& lane : lanes_) lane->finish(assigned_);
   }
 
@@ -183,7 +176,7 @@ class TcpOutgoing final : public Outgoing {
   const Status& failure() override {
     for (auto& lane : lanes_)
       if (lane->error() != 0 && failure_.ok())
-        failure_ = peer_.failed(code_of(lane->error()), "send to", tcp_error_text(lane->error()));
+        failure_ = peer_.failed(code_of_socket_error(lane->error()), "send to", tcp_error_text(lane->error()));
     return failure_;
   }
 
@@ -237,6 +230,7 @@ class TcpOutgoing final : public Outgoing {
 
   PeerName peer_;
   Poller& poller_;
+  MakingProcess maker_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::size_t turn_ = 0;
   // Offsets in the stream: all before taken_ is in the kernel, all before assigned_ belongs to some lane's segment.

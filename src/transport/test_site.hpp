@@ -87,6 +87,7 @@ class TestDialer final : public Dialer {
       if (Address other = sites_->detour(call); other.bytes > 0) to = other;
     Line line;
     line.socket.reset(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!line.socket) return failure(code_of_socket_error(errno), "socket: {}", errno_text(errno));
     if (::connect(line.socket.get(), to.raw(), to.bytes) != 0 && errno != EINPROGRESS)
       return failure(ErrorCode::peer_lost, "connect: {}", errno_text(errno));
     std::array<std::byte, kGreetingBytes> greeting{};
