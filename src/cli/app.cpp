@@ -4,8 +4,10 @@
 #include <functional>
 
 #include "base/limits.hpp"
+#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/launcher.hpp"
+#include "comm/environment.hpp"
 #include "gradsync/types.hpp"
 
 namespace gradsync::cli {
@@ -148,9 +150,10 @@ class Tool {
                      "Which entry of the host file this host is, from 0 (default: found out)");
     run_->add_option("--port", a.port, "Port of the meeting point on the first host of the file")
         ->capture_default_str();
-    run_->add_option("--transport", a.settings.transport, "One of: " + known_transports());
+    run_->add_option("--transport", a.settings.transport, "One of: " + transports_of_processes());
     run_->add_option("--interface", a.settings.interface, "Network interfaces: names, patterns, addresses or CIDR");
-    run_->add_option("--option", a.settings.options, "A setting as key=value, as timeout=30 (again for more)")
+    run_->add_option("--option", a.settings.options,
+                     "A setting as key=value, as timeout=30 (again for more). Keys: " + known_option_names())
         ->allow_extra_args(false);
     run_->add_flag("--no-prefix", no_prefix_, "Do not begin every line with the rank");
     run_->prefix_command();
@@ -160,7 +163,7 @@ class Tool {
     ShowArguments& a = show_arguments_;
     CLI::App* show = add_command("show", "Show what every rank sends to whom, as text or picture", show_help,
                                  [&a] { return show_command(a); });
-    show->add_option("ALGORITHM", a.algorithm, "One of: " + known_algorithms())->required();
+    show->add_option("ALGORITHM", a.algorithm, "One of: " + real_algorithms())->required();
     show->add_option("-n,--ranks", a.ranks, "Number of ranks")->capture_default_str();
     show->add_option("--collective", a.collective, "One of: " + known_collectives())->capture_default_str();
     show->add_option("--rank", a.rank, "Only this rank's steps");
@@ -175,7 +178,7 @@ class Tool {
     CLI::App* prove =
         add_command("prove", "Prove that algorithms are right", prove_help, [&a] { return prove_command(a); });
     prove->add_option("--ranks", a.ranks, "World sizes, as 1-64 or 1000,4096")->capture_default_str();
-    prove->add_option("--algorithm", a.algorithm, "Only this one of: " + known_algorithms());
+    prove->add_option("--algorithm", a.algorithm, "Only this one of: " + real_algorithms());
     prove->add_option("--collective", a.collective, "Only this one of: " + known_collectives());
     prove->add_option("--threads", a.threads, "Threads that prove")->capture_default_str();
     prove->add_flag("--json", a.json, "One object a line, for each algorithm and world");
@@ -189,8 +192,8 @@ class Tool {
     bench->add_option("--bytes", a.bytes, "Message sizes, with K, M, G")->capture_default_str();
     bench->add_option("--dtype", a.dtype, "One of: " + known_dtypes())->capture_default_str();
     bench->add_option("--op", a.op, "One of: " + known_reduce_ops())->capture_default_str();
-    bench->add_option("--algorithm", a.algorithm, "auto, all, or one of: " + known_algorithms())->capture_default_str();
-    bench->add_option("--transport", a.transport, "One of: " + known_transports())->capture_default_str();
+    bench->add_option("--algorithm", a.algorithm, "auto, all, or one of: " + real_algorithms())->capture_default_str();
+    bench->add_option("--transport", a.transport, "One of: " + transports_of_processes())->capture_default_str();
     bench->add_option("--iterations", a.iterations, "Timed calls of each size (default: by size)");
     bench->add_option("--timeout", a.timeout_s, "End everything after this many seconds")->capture_default_str();
     bench->add_flag("--in-place", a.in_place, "Output where the input is");

@@ -38,7 +38,20 @@ int shift_of(std::string_view suffix) {
   return 10 * (static_cast<int>(at) + 1);
 }
 
+// The list without one of its entries.
+std::string without(const std::string& names, std::string_view left_out) {
+  std::string kept;
+  for (std::string_view name : split(names, ',')) {
+    if (name.starts_with(' ')) name.remove_prefix(1);
+    if (name != left_out) kept += fmt::format("{}{}", kept.empty() ? "" : ", ", name);
+  }
+  return kept;
+}
+
 }  // namespace
+
+std::string transports_of_processes() { return without(known_transports(), name_of(TransportKind::loopback)); }
+std::string real_algorithms() { return without(known_algorithms(), name_of(Algorithm::automatic)); }
 
 Result<DType> read_dtype(std::string_view name) {
   return known_or_error(dtype_named(name), "dtype", name, known_dtypes());

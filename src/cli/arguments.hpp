@@ -32,6 +32,10 @@ Result<std::vector<std::uint32_t>> read_hosts(std::string_view text);
 // The value of --timeout: seconds, above 0 and at most 1e8 (three years).
 Result<std::chrono::nanoseconds> read_timeout(double seconds);
 
+// What commands offer of the known names: processes do not use loopback; "auto" is not an algorithm that can be shown.
+std::string transports_of_processes();
+std::string real_algorithms();
+
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 }  // namespace gradsync::cli

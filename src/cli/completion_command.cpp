@@ -24,8 +24,9 @@ constexpr const char* bash_script = R"(_gradsync() {{
       fi
     done
   fi
+  local choices=""; [ "$command" = bench ] && choices="auto all"
   case $before in
-    --algorithm) COMPREPLY=($(compgen -W "all {algorithms}" -- "$word")); return;;
+    --algorithm) COMPREPLY=($(compgen -W "$choices {algorithms}" -- "$word")); return;;
     --collective) COMPREPLY=($(compgen -W "{collectives}" -- "$word")); return;;
     --transport) COMPREPLY=($(compgen -W "{transports}" -- "$word")); return;;
     --dtype) COMPREPLY=($(compgen -W "{dtypes}" -- "$word")); return;;
@@ -50,8 +51,8 @@ int completion_command(const std::string& shell) {
     return complain("completion", failure(ErrorCode::invalid_argument, "unknown shell '{}'; known: bash", shell),
                     exit_usage);
   using fmt::arg;
-  const std::string algorithms = words(known_algorithms()), collectives = words(known_collectives()),
-                    transports = words(known_transports()), dtypes = words(known_dtypes()),
+  const std::string algorithms = words(real_algorithms()), collectives = words(known_collectives()),
+                    transports = words(transports_of_processes()), dtypes = words(known_dtypes()),
                     operators = words(known_reduce_ops());
   fmt::print(fmt::runtime(bash_script), arg("algorithms", algorithms), arg("collectives", collectives),
              arg("transports", transports), arg("dtypes", dtypes), arg("operators", operators));

@@ -41,6 +41,9 @@ Result<std::deque<Job>> jobs_of(const ProveArguments& arguments) {
   if (!arguments.algorithm.empty()) {
     auto algorithm = read_algorithm(arguments.algorithm);
     if (!algorithm) return algorithm.status();
+    if (*algorithm == Algorithm::automatic)
+      return failure(ErrorCode::invalid_argument, "auto is a choice among algorithms, not one; known: {}",
+                     real_algorithms());
   }
   if (!arguments.collective.empty()) {
     auto collective = read_collective(arguments.collective);

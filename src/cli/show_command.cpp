@@ -22,7 +22,8 @@ Result<Recipe> read_recipe(const ShowArguments& arguments) {
   if (!algorithm) return algorithm.status();
   auto collective = read_collective(arguments.collective);
   if (!collective) return collective.status();
-  if (find_in_catalogue(*collective, *algorithm) == nullptr)
+  const CatalogueEntry* entry = find_in_catalogue(*collective, *algorithm);
+  if (entry == nullptr)
     return failure(ErrorCode::invalid_argument, "{} has no algorithm '{}'; known: {}", arguments.collective,
                    arguments.algorithm, known_algorithms_of(*collective));
   for (const Status& status : {in_range("-n", arguments.ranks, 1, limits::ranks_max),
@@ -30,6 +31,9 @@ Result<Recipe> read_recipe(const ShowArguments& arguments) {
                                in_range("--root", arguments.root, 0, arguments.ranks - 1),
                                in_range("--segments", arguments.segments, 1, limits::segments_max)})
     if (!status.ok()) return status;
+  if (arguments.segments != 1 && !entry->pipelines)
+    return failure(ErrorCode::invalid_argument, "--segments is {}, but {} {} has no pipeline to cut",
+                   arguments.segments, arguments.algorithm, arguments.collective);
   Recipe recipe{*collective,
                 *algorithm,
                 static_cast<std::uint32_t>(arguments.ranks),

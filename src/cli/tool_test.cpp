@@ -9,7 +9,9 @@
 namespace gradsync::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Each worker starts a grandchild outside its process group and tells both pids.
 constexpr const char* two_generations = "setsid sleep 1000 & echo \"pid $!\"; echo \"pid $$\"; exec sleep 1000";
@@ -132,6 +134,9 @@ TEST(Tool, NamesWhatIsKnownWhenItIsAskedForSomethingElse) {
       {{"show", "ring", "-n", "0"}, 2, "-n is 0, expected 1 to 1048576"},
       {{"show", "ring", "-n", "4", "--rank", "4"}, 2, "--rank is 4, expected -1 to 3"},
       {{"show", "ring", "-n", "4", "--hosts", "2,x"}, 2, "'2,x' is no list of ranks on each host"},
+      {{"show", "ring", "--segments", "3"}, 2, "--segments is 3, but ring all_reduce has no pipeline to cut"},
+      {{"show", "auto"}, 2, "all_reduce has no algorithm 'auto'; known: "},
+      {{"prove", "--algorithm", "auto"}, 2, "auto is a choice among algorithms, not one; known: flat"},
       {{"prove", "--algorithm", "rong"}, 2, "unknown algorithm 'rong'"},
       {{"prove", "--ranks", "3-1"}, 2, "'3-1' is no list of world sizes"},
       {{"bench", "all_reduse"}, 2, "unknown collective 'all_reduse'; known: "},
@@ -174,6 +179,16 @@ TEST(Tool, HelpsANewcomer) {
     EXPECT_THAT(said.out, HasSubstr("Example"));
   }
   EXPECT_THAT(say({"--version"}).out, HasSubstr("gradsync 0."));
+}
+
+TEST(Tool, OffersOnlyWhatItTakes) {
+  for (const char* command : {"run", "bench"})
+    EXPECT_THAT(say({command, "--help"}).out, AllOf(HasSubstr("shm"), Not(HasSubstr("loopback")))) << command;
+  for (const char* command : {"prove", "show"})
+    EXPECT_THAT(say({command, "--help"}).out, AllOf(HasSubstr("ring"), Not(HasSubstr("auto,")))) << command;
+  EXPECT_THAT(say({"run", "--help"}).out, AllOf(HasSubstr("fault_seed"), HasSubstr("start_timeout")));
+  const std::string completion = say({"completion", "bash"}).out;
+  EXPECT_THAT(completion, AllOf(HasSubstr("\"auto shm tcp\""), Not(HasSubstr("loopback"))));
 }
 
 TEST(Tool, ProvesAFewWorldsAndPrintsThem) {

@@ -283,6 +283,8 @@ Status read_own(const Environment& environment, Options& options) {
 
 }  // namespace
 
+std::string known_option_names() { return std::string(kFields); }
+
 std::string first_slurm_host(const std::string& list) {
   const auto end = list.find_first_of(",[");
   std::string host = list.substr(0, end);

@@ -16,6 +16,9 @@ using Environment = std::map<std::string, std::string>;
 // rendezvous; whichever of GRADSYNC_RANK, _SIZE, _RENDEZVOUS is set takes precedence.
 Result<Options> options_from(const Environment& environment, std::vector<std::string>& warnings);
 
+// The names that GRADSYNC_OPTIONS may give: "transport, timeout, …".
+std::string known_option_names();
+
 // The first host of a Slurm list: "node[07-12,15],login" -> "node07".
 std::string first_slurm_host(const std::string& list);
 
