@@ -12,6 +12,7 @@ void Engine::submit(std::unique_ptr<Operation> operation) {
     return;
   }
   const Request& request = operation->request();
+  earliest_ = earliest_ ? earlier(*earliest_, request.deadline) : request.deadline;
   if (request.channel == Channel::collective) collectives_.push_back(std::move(operation));
   else pairs_[{request.call.collective, request.schedule->recipe.root}].push_back(std::move(operation));
 }
@@ -65,11 +66,10 @@ bool Engine::attend(TimePoint now) {
       if (!staged) fail_or_suspect(staged.status());
       else if (moved = moved || *staged; !*staged) problem = execution.check_senders(*transport_);
     }
-    for (const auto& operation : queue)
-      if (problem.ok() && operation->request().deadline.passed(now)) problem = overdue(*operation, *queue.front());
   };
   look(collectives_);
   for (auto& [pair, queue] : pairs_) look(queue);
+  if (problem.ok() && earliest_ && earliest_->passed(now)) problem = find_overdue(now);
   if (!problem.ok()) fail(problem);
   return moved || !failed_.ok();
 }
@@ -146,15 +146,23 @@ void Engine::fail(const Status& cause) {
   pairs_.clear();
 }
 
-std::optional<Deadline> Engine::next_deadline() const {
-  std::optional<Deadline> next;
-  const auto take = [&](const Queue& queue) {
-    for (const auto& operation : queue)
-      next = next ? earlier(*next, operation->request().deadline) : operation->request().deadline;
+// Also looks up the earliest deadline of what is still live.
+Status Engine::find_overdue(TimePoint now) {
+  earliest_.reset();
+  const auto search = [&](const Queue& queue) -> Status {
+    for (const auto& operation : queue) {
+      const Deadline deadline = operation->request().deadline;
+      if (deadline.passed(now)) return overdue(*operation, *queue.front());
+      earliest_ = earliest_ ? earlier(*earliest_, deadline) : deadline;
+    }
+    return {};
   };
-  take(collectives_);
-  for (const auto& [pair, queue] : pairs_) take(queue);
-  return next;
+  if (Status status = search(collectives_); !status.ok()) return status;
+  for (const auto& [pair, queue] : pairs_)
+    if (Status status = search(queue); !status.ok()) return status;
+  return {};
 }
+
+std::optional<Deadline> Engine::next_deadline() const { return idle() ? std::nullopt : earliest_; }
 
 }  // namespace gradsync

@@ -42,7 +42,8 @@ class Engine {
 
   bool idle() const { return collectives_.empty() && pairs_.empty(); }
   const Status& failure_cause() const { return failed_; }  // ok unless failed
-  // The earliest deadline of what is live; nothing if idle.
+  // No deadline of what is live is earlier, though all may be later: it may be of an operation that has ended. Nothing if
+  // idle.
   std::optional<Deadline> next_deadline() const;
   const Counters& counters() const { return counters_; }
   Transport& transport() { return *transport_; }
@@ -56,12 +57,14 @@ class Engine {
   void fail_or_suspect(const Status& problem);
   Status check_waiters() const;
   Status check_leftovers();
+  Status find_overdue(TimePoint now);
   Status overdue(const Operation& operation, const Operation& front) const;
 
   std::unique_ptr<Transport> transport_;
   ScratchPool pool_;
   Queue collectives_;
   std::map<PairKey, Queue> pairs_;
+  std::optional<Deadline> earliest_;  // a lower bound, brought up to date when it passes
   Counters counters_;
   CallHistory history_;
   std::uint64_t completed_sequence_ = 0;  // of the collectives
