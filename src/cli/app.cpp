@@ -27,8 +27,8 @@ Examples:
 constexpr const char* run_help =
     R"(Each worker finds its rank, the number of workers and where they meet in its environment (GRADSYNC_RANK, GRADSYNC_SIZE,
 GRADSYNC_RENDEZVOUS); gradsync::Communicator::create() reads them. Every line that a worker prints begins with its rank.
-If one fails, the others are ended and its exit code is returned (128 + signal if it was killed). Ctrl-C ends all; nothing
-is left behind.
+If one fails, its exit code is returned (128 + signal if it was killed) and the others are ended: they get SIGTERM, and
+SIGKILL if they are still there {:g} s later. Ctrl-C ends all; nothing is left behind.
 
 Examples:
   gradsync run -n 4 -- ./train --epochs 3
@@ -39,6 +39,8 @@ A host file has a line for each host, the first of which holds the meeting point
   node-a slots=4
   10.0.0.2:4            # the same in short
 )";
+
+constexpr double grace_s = std::chrono::duration<double>(limits::launcher_kill_grace).count();
 
 constexpr const char* show_help = R"(Examples:
   gradsync show ring -n 4
@@ -98,8 +100,14 @@ class Tool {
   }
 
   int run(std::vector<std::string> arguments) {
+    if (!arguments.empty() && arguments[0] == "help") {  // of a command, if one follows
+      arguments.erase(arguments.begin());
+      arguments.resize(std::min<std::size_t>(arguments.size(), 1));
+      arguments.emplace_back("--help");
+    }
     if (!arguments.empty() && !arguments[0].starts_with('-') && !is_command(arguments[0])) {
-      fmt::print(stderr, "gradsync: unknown command '{}'; known: run, bench, prove, show, completion\n", arguments[0]);
+      fmt::print(stderr, "gradsync: unknown command '{}'; known: run, bench, prove, show, completion, help\n",
+                 arguments[0]);
       return exit_usage;
     }
     std::vector<std::string> tail;
@@ -132,7 +140,7 @@ class Tool {
     run_arguments_.command.insert(run_arguments_.command.end(), tail.begin(), tail.end());
   }
 
-  CLI::App* add_command(const char* name, const char* brief, const char* help, std::function<int()> action) {
+  CLI::App* add_command(const char* name, const char* brief, const std::string& help, std::function<int()> action) {
     CLI::App* command = app_.add_subcommand(name, brief);
     command->footer(help);
     command->callback([this, action = std::move(action)] { action_ = action; });
@@ -141,7 +149,7 @@ class Tool {
 
   void add_run() {
     RunArguments& a = run_arguments_;
-    run_ = add_command("run", "Start N workers of a program and watch over them", run_help,
+    run_ = add_command("run", "Start N workers of a program and watch over them", fmt::format(run_help, grace_s),
                        [&a] { return run_command(a); });
     run_->add_option("-n,--ranks", a.workers, fmt::format("Number of workers, 1 to {}", limits::launch_ranks_max));
     run_->add_option("--timeout", a.timeout_s, "End everything after this many seconds (exit code 124)");
@@ -188,7 +196,9 @@ class Tool {
   void bench_options(CLI::App* bench) {
     BenchArguments& a = bench_arguments_;
     bench->add_option("COLLECTIVE", a.collective, "One of: " + known_collectives())->required();
-    bench->add_option("-n,--ranks", a.ranks, "Number of workers")->capture_default_str();
+    bench->add_option("-n,--ranks", a.ranks, "Number of workers")
+        ->capture_default_str()
+        ->each([&a](const std::string&) { a.ranks_given = true; });
     bench->add_option("--bytes", a.bytes, "Message sizes, with K, M, G")->capture_default_str();
     bench->add_option("--dtype", a.dtype, "One of: " + known_dtypes())->capture_default_str();
     bench->add_option("--op", a.op, "One of: " + known_reduce_ops())->capture_default_str();

@@ -30,11 +30,14 @@ bool read_world(std::string_view text, std::uint64_t& number) {
 }
 
 int shift_of(std::string_view suffix) {
-  if (suffix.empty() || suffix == "B") return 0;
-  static constexpr std::string_view letters = "KMG";
-  const std::size_t at = letters.find(suffix[0]);
-  const std::string_view rest = suffix.substr(1);
-  if (at == std::string_view::npos || !(rest.empty() || rest == "B" || rest == "iB")) return -1;
+  std::string lower(suffix);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  if (lower.empty() || lower == "b") return 0;
+  static constexpr std::string_view letters = "kmg";
+  const std::size_t at = letters.find(lower[0]);
+  const std::string_view rest = std::string_view(lower).substr(1);
+  if (at == std::string_view::npos || !(rest.empty() || rest == "b" || rest == "ib")) return -1;
   return 10 * (static_cast<int>(at) + 1);
 }
 

@@ -134,7 +134,16 @@ Result<BenchPlan> read_bench(const BenchArguments& arguments) {
 int bench_command(const BenchArguments& arguments) {
   auto plan = read_bench(arguments);
   if (!plan) return complain("bench", plan.status(), exit_usage);
-  if (std::getenv("GRADSYNC_RANK") != nullptr) return bench_worker(arguments);
+  if (std::getenv("GRADSYNC_RANK") != nullptr) {
+    const char* size = std::getenv("GRADSYNC_SIZE");
+    if (arguments.ranks_given && size != nullptr && std::to_string(arguments.ranks) != size)
+      return complain("bench",
+                      failure(ErrorCode::invalid_argument,
+                              "-n is {}, but this is one of {} workers that were started (GRADSYNC_SIZE); leave -n out",
+                              arguments.ranks, size),
+                      exit_usage);
+    return bench_worker(arguments);
+  }
   auto program = this_program();
   if (!program) return complain("bench", program.status(), exit_launcher);
   WorkerSettings settings;

@@ -5,7 +5,9 @@
 
 #include "cli/bench_arguments.hpp"
 #include "cli/bench_case.hpp"
+#include "comm/plan.hpp"
 #include "gradsync/communicator.hpp"
+#include "schedule/layouts.hpp"
 
 namespace gradsync::cli {
 namespace {
@@ -27,6 +29,15 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(std::max(position, 0.0))];
 }
 
+// What the communicator uses if "auto" was asked for.
+TransportKind kind_of(TransportKind asked, const std::vector<std::uint32_t>& hosts) {
+  if (asked != TransportKind::automatic) return asked;
+  return std::ranges::all_of(hosts, [](std::uint32_t host) { return host == 0; }) ? TransportKind::shm
+                                                                                  : TransportKind::tcp;
+}
+
+bool is_pair(Collective c) { return c == Collective::send || c == Collective::recv; }
+
 double rounded(double us) { return std::round(us * 1000) / 1000; }
 
 // What a link must carry, of each byte of the message (as nccl-tests count it).
@@ -45,10 +56,13 @@ double bus_factor(Collective collective, double world) {
 
 class Bench {
  public:
-  Bench(const BenchPlan& plan, const BenchArguments& arguments, Communicator communicator)
+  // `transport` is the one asked for, as the communicator got it.
+  Bench(const BenchPlan& plan, const BenchArguments& arguments, TransportKind transport, Communicator communicator)
       : plan_(plan),
         arguments_(arguments),
-        communicator_(std::move(communicator)) {
+        communicator_(std::move(communicator)),
+        choices_(static_cast<std::uint32_t>(communicator_.rank()), static_cast<std::uint32_t>(communicator_.size()),
+                 communicator_.hosts(), kind_of(transport, communicator_.hosts())) {
     const auto& hosts = communicator_.hosts();
     one_clock_ = std::set(hosts.begin(), hosts.end()).size() <= 1;
   }
@@ -61,7 +75,7 @@ class Bench {
       for (const Algorithm algorithm : plan_.algorithms) {
         const Line line = run_case(algorithm, bytes);
         if (!is_first()) continue;
-        print(algorithm, line);
+        print(algorithm, chosen(algorithm, line.bytes), line);
         right = right && line.wrong.empty();
       }
     communicator_.barrier();
@@ -79,6 +93,16 @@ class Bench {
     const Timing timing = bench_case.time(iterations);
     right = bench_case.check() && right;
     return collect(bench_case.bytes(), timing, right);
+  }
+
+  // What the communicator takes for "auto": it has the same book, and nobody measured the network.
+  Algorithm chosen(Algorithm algorithm, std::uint64_t bytes) {
+    if (algorithm != Algorithm::automatic || is_pair(plan_.collective)) return algorithm;
+    const auto world = static_cast<std::uint64_t>(communicator_.size());
+    PlanBook::Wanted wanted;
+    wanted.collective = plan_.collective;
+    wanted.bytes = has_blocks(plan_.collective) ? bytes / world : bytes;
+    return choices_.plan(wanted)->recipe.algorithm;
   }
 
   // Rank 0 chooses for all.
@@ -129,22 +153,23 @@ class Bench {
   void print_heading() const {
     fmt::print("{} on {} ranks, {}, {}{}\n", name_of(plan_.collective), communicator_.size(), arguments_.transport,
                arguments_.dtype, has_operator(plan_.collective) ? " " + arguments_.op : "");
-    fmt::print("{:<19} {:>12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8}  {}\n", "algorithm", "bytes", "calls",
+    fmt::print("{:<25} {:>12} {:>6} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>8}  {}\n", "algorithm", "bytes", "calls",
                "us_p10", "us_p50", "us_p90", "us_p99", "alg GB/s", "bus GB/s", "cpu s/GB", "result");
   }
 
-  void print(Algorithm algorithm, const Line& line) const {
+  void print(Algorithm algorithm, Algorithm chosen, const Line& line) const {
     const double p50 = percentile(line.us, 0.5), bytes = static_cast<double>(line.bytes);
     const double algbw = p50 > 0 ? bytes / p50 * 1e-3 : 0,
                  busbw = algbw * bus_factor(plan_.collective, communicator_.size());
     const double cpu = bytes > 0 ? line.cpu_s / (bytes * line.iterations * 1e-9) : 0;
     if (arguments_.json) {
-      print_json(algorithm, line, algbw, busbw, cpu);
+      print_json(algorithm, chosen, line, algbw, busbw, cpu);
     } else {
-      fmt::print("{:<19} {:>12} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} {:>8.3g}  {}\n",
-                 name_of(algorithm), line.bytes, line.iterations, percentile(line.us, 0.1), p50,
-                 percentile(line.us, 0.9), percentile(line.us, 0.99), algbw, busbw, cpu,
-                 line.wrong.empty() ? "right" : "WRONG");
+      fmt::print("{:<25} {:>12} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>9.3f} {:>9.3f} {:>8.3g}  {}\n",
+                 chosen == algorithm ? std::string(name_of(algorithm))
+                                     : fmt::format("{} ({})", name_of(algorithm), name_of(chosen)),
+                 line.bytes, line.iterations, percentile(line.us, 0.1), p50, percentile(line.us, 0.9),
+                 percentile(line.us, 0.99), algbw, busbw, cpu, line.wrong.empty() ? "right" : "WRONG");
     }
     if (!line.wrong.empty())
       fmt::print(stderr, "gradsync bench: wrong result of {} {} with {} bytes on rank {}\n", name_of(plan_.collective),
@@ -152,7 +177,8 @@ class Bench {
     std::fflush(stdout);
   }
 
-  void print_json(Algorithm algorithm, const Line& line, double algbw, double busbw, double cpu) const {
+  void print_json(Algorithm algorithm, Algorithm chosen, const Line& line, double algbw, double busbw,
+                  double cpu) const {
     const nlohmann::ordered_json object{{"collective", name_of(plan_.collective)},
                                         {"algorithm", name_of(algorithm)},
                                         {"transport", arguments_.transport},
@@ -168,13 +194,15 @@ class Bench {
                                         {"algbw_GBps", algbw},
                                         {"busbw_GBps", busbw},
                                         {"cpu_s_per_GB", cpu},
-                                        {"correct", line.wrong.empty()}};
+                                        {"correct", line.wrong.empty()},
+                                        {"chosen", name_of(chosen)}};
     fmt::print("{}\n", object.dump());
   }
 
   const BenchPlan& plan_;
   const BenchArguments& arguments_;
   Communicator communicator_;
+  PlanBook choices_;
   bool one_clock_ = true;
 };
 
@@ -186,7 +214,7 @@ int bench_worker(const BenchArguments& arguments) {
   try {
     Options options = Options::from_environment();
     if (plan->transport != TransportKind::automatic) options.transport = plan->transport;
-    return Bench(*plan, arguments, Communicator::create(options)).run() ? 0 : 1;
+    return Bench(*plan, arguments, options.transport, Communicator::create(options)).run() ? 0 : 1;
   } catch (const Error& error) { return complain("bench", error.status(), 1); }
 }
 

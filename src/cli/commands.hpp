@@ -41,6 +41,7 @@ int prove_command(const ProveArguments& arguments);
 struct BenchArguments {
   std::string collective;
   std::int64_t ranks = 2;
+  bool ranks_given = false;
   std::string bytes = "4,1K,1M,25M", dtype = "f32", op = "sum", algorithm = "auto", transport = "auto";
   std::int64_t iterations = 0;  // 0: chosen by size
   double timeout_s = 600;

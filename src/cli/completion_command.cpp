@@ -15,7 +15,7 @@ constexpr const char* bash_script = R"(_gradsync() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} command=${{COMP_WORDS[1]}} i
   COMPREPLY=()
   if [ "$COMP_CWORD" = 1 ]; then
-    COMPREPLY=($(compgen -W "run bench prove show completion --help --version" -- "$word")); return
+    COMPREPLY=($(compgen -W "run bench prove show completion help --help --version" -- "$word")); return
   fi
   if [ "$command" = run ]; then
     for ((i = 2; i < COMP_CWORD; ++i)); do

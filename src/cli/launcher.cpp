@@ -42,6 +42,7 @@ struct Running {
   pid_t pid;
   Descriptor process;
   bool ended = false;
+  bool well = false;  // with code 0
 };
 
 enum class Source : std::uint32_t { worker, stray, signals, lifeline, pipes, output };
@@ -111,6 +112,7 @@ class Launcher {
   void drain();
   void reap_adopted();
   void tell(const std::string& message);
+  std::string ranks_text(bool (*wanted)(const Running&)) const;
   std::string others_text() const;
 
   const Launch& launch_;
@@ -315,17 +317,19 @@ void Launcher::on_deadlines() {
   if (reap_at_.passed()) reap_adopted();
 }
 
-// "rank 0, 2, 5 and 61 more"
-std::string Launcher::others_text() const {
+// "rank 0, 2, 5 and 61 more"; empty if there is none.
+std::string Launcher::ranks_text(bool (*wanted)(const Running&)) const {
   constexpr std::size_t named_max = 8;
   std::string text;
-  std::size_t named = 0;
-  for (const Running& worker : workers_) {
-    if (worker.ended || named == named_max) continue;
-    text += fmt::format("{}{}", named++ == 0 ? "rank " : ", ", worker.rank);
-  }
-  if (running_ > named) text += fmt::format(" and {} more", running_ - named);
+  std::size_t count = 0;
+  for (const Running& worker : workers_)
+    if (wanted(worker) && count++ < named_max) text += fmt::format("{}{}", count == 1 ? "rank " : ", ", worker.rank);
+  if (count > named_max) text += fmt::format(" and {} more", count - named_max);
   return text;
+}
+
+std::string Launcher::others_text() const {
+  return ranks_text([](const Running& worker) { return !worker.ended; });
 }
 
 // Looks at all workers that have ended since the last look. If several failed meanwhile, one that was killed is taken for
@@ -343,6 +347,7 @@ void Launcher::note_endings() {
     unwatch(events_, worker.process.get());
     worker.process.reset();
     const int status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status;
+    worker.well = status == 0;
     if (status != 0 && (first == nullptr || (WIFSIGNALED(status) && WIFEXITED(first_status)))) {
       first = &worker;
       first_status = status;
@@ -351,6 +356,9 @@ void Launcher::note_endings() {
   if (first == nullptr || failed_) return;
   read_rest(static_cast<std::size_t>(first - workers_.data()));
   std::string message = fmt::format("rank {} (pid {}) {}", first->rank, first->pid, describe_ending(first_status));
+  // A rank that left the others in the middle of the job may be why this one failed.
+  const std::string left = ranks_text([](const Running& worker) { return worker.well; });
+  if (!left.empty()) message += fmt::format(" ({} had exited with code 0 before)", left);
   if (running_ > 0) message += fmt::format("; ending the others ({})", others_text());
   fail(exit_code_of(first_status), std::move(message), static_cast<int>(first->rank));
 }

@@ -70,6 +70,18 @@ TEST(Launcher, WordsAWorkersDeathBySignal) {
   EXPECT_THAT(ran.outcome.message, HasSubstr("was killed by signal 9 (killed); ending the others (rank 0)"));
 }
 
+TEST(Launcher, SaysWhoHadLeftBeforeTheFirstFailure) {
+  // Rank 0 fails once one of the launcher's children, which is rank 2, has ended.
+  const Ran ran = run_script(3,
+                             "case $GRADSYNC_RANK in 2) exit 0;; 1) exec sleep 1000;; esac; "
+                             "until for pid in $(cat /proc/$PPID/task/*/children); do "
+                             "grep -qs '^State:.Z' /proc/$pid/status && break; done; do :; done; exit 4");
+  EXPECT_EQ(ran.outcome.exit_code, 4);
+  EXPECT_EQ(ran.outcome.failed_rank, 0);
+  EXPECT_THAT(ran.outcome.message,
+              HasSubstr("exited with code 4 (rank 2 had exited with code 0 before); ending the others (rank 1)"));
+}
+
 TEST(Launcher, KillsWorkersThatDoNotEndWhenAsked) {
   const TimePoint start = std::chrono::steady_clock::now();
   const Ran ran = run_script(3, "trap '' TERM; [ $GRADSYNC_RANK = 2 ] && exit 7; while :; do sleep 1000; done");

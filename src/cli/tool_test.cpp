@@ -178,6 +178,10 @@ TEST(Tool, HelpsANewcomer) {
     EXPECT_THAT(said.out, HasSubstr(fmt::format("gradsync {} ", command)));
     EXPECT_THAT(said.out, HasSubstr("Example"));
   }
+  EXPECT_EQ(say({"help"}).out, say({"--help"}).out);
+  EXPECT_EQ(say({"help", "run"}).out, say({"run", "--help"}).out);
+  EXPECT_THAT(say({"help", "dance"}).err, HasSubstr("unknown command 'dance'"));
+  EXPECT_THAT(say({"run", "--help"}).out, HasSubstr("SIGKILL if they are still there 1 s later"));
   EXPECT_THAT(say({"--version"}).out, HasSubstr("gradsync 0."));
 }
 
@@ -221,10 +225,32 @@ TEST(Tool, BenchChecksEveryResultAndPrintsTheAgreedKeys) {
     EXPECT_EQ(keys,
               "collective algorithm transport ranks bytes dtype op iterations us_p10 us_p50 us_p90 us_p99 algbw_GBps "
               "busbw_GBps "
-              "cpu_s_per_GB correct ");
+              "cpu_s_per_GB correct chosen ");
     EXPECT_TRUE(object.at("correct")) << line;
+    EXPECT_EQ(object.at("chosen"), object.at("algorithm"));
   }
   EXPECT_EQ(rows, 3u * 10);
+}
+
+TEST(Tool, BenchTellsWhatAutoChose) {
+  const Said said = say({"bench", "all_gather", "-n", "3", "--bytes", "0,4k,1M", "--iterations", "2", "--json"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  std::istringstream lines(said.out);
+  std::size_t rows = 0;
+  for (std::string line; std::getline(lines, line); ++rows) {
+    const auto object = nlohmann::json::parse(line);
+    EXPECT_EQ(object.at("algorithm"), "auto");
+    const auto chosen = algorithm_named(object.at("chosen").get<std::string>());
+    EXPECT_TRUE(chosen && *chosen != Algorithm::automatic) << line;
+  }
+  EXPECT_EQ(rows, 3u);
+  EXPECT_THAT(say({"bench", "all_reduce", "-n", "2", "--bytes", "64", "--iterations", "1"}).out, HasSubstr("auto ("));
+}
+
+TEST(Tool, BenchRefusesAnotherNumberOfWorkersThanItIsOneOf) {
+  const Said said = say({"run", "-n", "1", "--", GRADSYNC_TOOL, "bench", "barrier", "-n", "2", "--iterations", "1"});
+  EXPECT_EQ(said.code, 2);
+  EXPECT_THAT(said.err, HasSubstr("-n is 2, but this is one of 1 workers"));
 }
 
 TEST(Tool, BenchTakesPartWhenItIsAWorkerAlready) {

@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 
 TEST(Arguments, ReadSizesWithBinarySuffixes) {
   EXPECT_EQ(*read_bytes_list("4,1K,3MiB,2G"), (std::vector<std::uint64_t>{4, 1024, 3u << 20, 2ull << 30}));
+  EXPECT_EQ(*read_bytes_list("4b,1k,4KB,3mib"), (std::vector<std::uint64_t>{4, 1024, 4096, 3u << 20}));
   for (const char* bad : {"", "K", "4X", "4Ki", "-4", "1e3", "99999999999999999999", "999999999999G", "4,,5"})
     EXPECT_FALSE(read_bytes_list(bad).ok()) << bad;
 }
