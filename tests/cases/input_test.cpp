@@ -62,7 +62,7 @@ TEST(CaseBadInput, AnAlgorithmThatACollectiveHasNotIsAnsweredWithThoseItHas) {
     EXPECT_EQ(thrown_by([&] {
                 comm.all_reduce(view(x), ReduceOp::sum, {.algorithm = Algorithm::tree, .segments = 65});
               }).code,
-              ErrorCode::out_of_range);
+              ErrorCode::invalid_argument);
     comm.barrier();
   });
 }
