@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
 #include "base/limits.hpp"
 #include "base/wire.hpp"
+#include "transport/mapping.hpp"
 #include "transport/ring.hpp"
 #include "transport/tcp.hpp"
 
@@ -118,10 +118,12 @@ class ReceiveBuffer {
   // False if there is no memory for it.
   bool usable() {
     if (memory_.empty()) {
-      bytes_.reset(new (std::nothrow) std::byte[limits::tcp_receive_bytes]);
-      if (bytes_) memory_ = {bytes_.get(), limits::tcp_receive_bytes};
+      Result<Mapping> pages = Mapping::anonymous(limits::tcp_receive_bytes);
+      if (!pages) return false;
+      pages_ = *std::move(pages);
+      memory_ = pages_.bytes();
     }
-    return !memory_.empty();
+    return true;
   }
   // Room for up to `bytes` more, in a usable buffer. Moves what is unread to the front, so that is to be little.
   std::span<std::byte> room(std::size_t bytes) {
@@ -140,7 +142,8 @@ class ReceiveBuffer {
   }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;  // limits::tcp_receive_bytes, from the first use
+  // limits::tcp_receive_bytes from the first use, pages of its own: the heap would keep them, in pieces, when streams end.
+  Mapping pages_;
   std::span<std::byte> memory_;
   std::size_t begin_ = 0, end_ = 0;
 };
