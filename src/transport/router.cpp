@@ -97,7 +97,13 @@ class Router final : public Transport, private Watcher {
   PeerTable<std::unique_ptr<Incoming>> incoming_;
   std::vector<Outgoing*> receivers_;
   std::vector<Sender> senders_;
-  std::map<std::uint32_t, TimePoint> gone_since_;  // ranks that left before they opened what we wait for
+  // Ranks that left before they opened what we wait for; once the time for late arrivals is over, `arm` says so once.
+  struct Gone {
+    TimePoint since;
+    bool announced = false;
+  };
+  std::map<std::uint32_t, Gone> gone_;
+  bool somebody_is_leaving();
   std::uint64_t news_looked_ = 0;
   std::uint32_t unopened_polls_ = 0;
   bool armed_ = false, warned_ = false;
@@ -210,7 +216,7 @@ Result<Incoming*> Router::stream_from(Peer from) {
   const Status status = gone(from.rank);
   if (status.ok()) return nullptr;
   const TimePoint now = std::chrono::steady_clock::now();
-  if (now - gone_since_.try_emplace(from.rank, now).first->second >= kLateArrival) return status;
+  if (now - gone_.try_emplace(from.rank, Gone{now, false}).first->second.since >= kLateArrival) return status;
   poller_.collect();
   return find(incoming_, from);
 }
@@ -238,11 +244,22 @@ Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {
   return (*stream)->receive(into);
 }
 
+// Nothing but time makes a rank that left count as lost: until then, and for one look after, nobody may sleep.
+bool Router::somebody_is_leaving() {
+  bool leaving = false;
+  for (auto& [rank, gone] : gone_) {
+    if (gone.announced) continue;
+    leaving = true;
+    gone.announced = std::chrono::steady_clock::now() - gone.since >= kLateArrival;
+  }
+  return leaving;
+}
+
 bool Router::arm() {
   armed_ = true;
   poller_.collect();
   bool changed = std::exchange(news_looked_, poller_.news()) != poller_.news();
-  for (const auto& [rank, since] : gone_since_) changed |= std::chrono::steady_clock::now() - since < kLateArrival;
+  changed |= somebody_is_leaving();
   for (const Sender& sender : senders_) changed |= sender.stream->arm();
   for (Outgoing* stream : receivers_) changed |= stream->arm();
   return !changed;

@@ -171,7 +171,9 @@ TEST_P(Processes, ReportAKilledPeerToASenderThatWaitsForRoom) {
     EXPECT_THAT(status.message, HasSubstr("send to rank 1 (host test-1"));
     // It never opened a stream to us and never will.
     std::vector<std::byte> word(8);
+    const Deadline slept_through = Deadline::after(std::chrono::seconds(30));  // half of the wait's own
     EXPECT_EQ(receive_all(*transport, kOne, word, how).code, ErrorCode::peer_lost);
+    EXPECT_FALSE(slept_through.passed()) << "no wake-up said that the peer is lost";
   }
 }
 
