@@ -3,9 +3,9 @@
 #include <array>
 #include <cstring>
 
+#include "base/float_mode.hpp"
 #include "base/status.hpp"
 #include "kernels/dispatch.hpp"
-#include "base/float_mode.hpp"
 
 namespace gradsync::kernels {
 namespace {
