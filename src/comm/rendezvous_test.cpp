@@ -331,7 +331,6 @@ TEST(Rendezvous, ALeftoverFileOfAKilledJobConfusesNobody) {
     // Rank 1 of the new job comes first and finds a file that lacks only it.
     std::vector<std::optional<Result<Joined>>> joined(3);
     std::vector<std::thread> threads;
-    std::atomic<bool> seen{false};
     threads.emplace_back([&] { joined[1].emplace(join(options_of(1, 3, url))); });
     const auto before = bytes();
     const Deadline entered = Deadline::after(killed_size == 3 ? 10s : 50ms);
