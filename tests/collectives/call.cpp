@@ -109,7 +109,7 @@ void Caller::run(const Call& call, const Roles& roles, ConstView in, View out) {
     case Collective::all_to_all:
       if (uneven) return comm_.all_to_all(in, out, roles.counts, roles.recv_counts, options);
       return comm_.all_to_all(in, out, options);
-    default: GRADSYNC_CHECK(!"a collective that has no data");
+    default: GRADSYNC_CHECK(false && "a collective that has no data");
   }
 }
 
@@ -131,7 +131,7 @@ void Caller::run_async(const Call& call, const Roles& roles, ConstView in, View 
       comm_.recv(out, (rank + size - 1) % size, options);
       return sent.wait();
     }
-    default: GRADSYNC_CHECK(!"a collective that has no data");
+    default: GRADSYNC_CHECK(false && "a collective that has no data");
   }
 }
 
