@@ -80,8 +80,8 @@ class Host {
 class TwoHosts : public testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-    if (!a_.up() || !b_.up()) GTEST_SKIP() << "no network namespaces here";
+    if (::geteuid() != 0) FAIL() << "network namespaces need root";
+    if (!a_.up() || !b_.up()) FAIL() << "no network namespaces here";
     for (const char* cable : {"eth1", "eth10"})
       ASSERT_TRUE(a_.ip(fmt::format("link add {0} type veth peer name {0} netns {1}", cable, b_.process())));
     for (const Host* host : {&a_, &b_}) {
