@@ -46,6 +46,16 @@ void widen(DType dtype, Work work, void* into, const void* from, std::size_t cou
 void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, void* into, const void* from,
             std::size_t count);
 
+// What gradients need beside a reduction, for f16, bf16, f32 and f64 only (else a bug, which aborts).
+//
+// data[i] *= factor. f64: one rounding. Others: the factor is rounded to f32 first, the product rounds once.
+void scale(DType dtype, void* data, std::size_t count, double factor);
+// In f64, in an order of its own: square i is added to lane i % 32, in order of i; then lane k + 16 is added to lane k,
+// k + 8 to k, … 1 to 0. NaN comes out as the canonical one.
+double sum_of_squares(DType dtype, const void* data, std::size_t count);
+// The first element that is infinite or NaN; count if there is none.
+std::size_t first_not_finite(DType dtype, const void* data, std::size_t count);
+
 // The instruction sets that this machine can run, widest first, and a way for tests to force one ("" = the best again).
 std::vector<std::string_view> instruction_sets();
 std::string_view instruction_set();                 // the one in use

@@ -16,10 +16,10 @@ namespace gradsync {
 struct PlanQuery {
   std::span<const Parameter> parameters;
   std::span<const std::uint32_t> order;  // of the dense ones: when ready, first to last
-  std::span<const double> ready_s;       // by parameter; empty: unknown, taken as evenly spread by bytes over backward_s
-  double backward_s = 0;                 // 0: unknown
+  std::span<const double> ready_s;  // by parameter; empty: unknown, taken as evenly spread by bytes over backward_s
+  double backward_s = 0;            // 0: unknown
   MessageCost cost;
-  std::size_t bucket_bytes = 0;          // 0: planned
+  std::size_t bucket_bytes = 0;  // 0: planned
   std::uint32_t world = 1;
 };
 
@@ -43,8 +43,8 @@ struct PlannedPlace {  // of a parameter's gradient
 };
 
 struct BucketPlan {
-  std::vector<PlannedBucket> buckets;  // in the order of launching
-  std::vector<PlannedPlace> places;    // by parameter; of no meaning for sparse ones
+  std::vector<PlannedBucket> buckets;         // in the order of launching
+  std::vector<PlannedPlace> places;           // by parameter; of no meaning for sparse ones
   std::vector<std::uint64_t> arena_elements;  // by DType
 };
 

@@ -2,14 +2,16 @@
 // this rank's samples, whether it has run out, whether it saw a value that is not finite, whether its order differs, and
 // for each parameter begun in the bucket whether this rank used it.
 //
-// Every element is a small whole number, so that sums over all ranks are exact in any dtype (bf16 has 8 bits): a number is
-// written in digits whose base shrinks with the number of ranks that add to it, and ranks beyond what one digit bears use
-// a group of elements of their own.
+// Every element is a small whole number, so that sums over all ranks are exact in any dtype (bf16 has 8 bits), and means are
+// exact again once multiplied by the number of ranks: with p bits, |mean * ranks - sum| <= sum * 2^-p, below one half where
+// no sum exceeds 2^(p-1) - 1. Up to that many ranks form a group; each group has elements of its own, in which other ranks
+// write 0. A group's elements are four flags, the digits of the samples (least first, of a base such that the whole
+// group's sum stays in bounds), then one for each begun parameter.
+// f32: 1 group and 2 to 5 digits up to 5000 ranks, so one cache line holds 10 parameters' bits up to 4 ranks. bf16: 7 digits
+// for 2 ranks; a group is 127 ranks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "gradsync/types.hpp"
@@ -21,7 +23,9 @@ struct HeaderShape {
   std::uint32_t world = 1;
   std::uint32_t parameters = 0;  // begun in the bucket
 
-  std::uint32_t elements() const;  // padded to a multiple of 64 bytes
+  std::uint32_t groups() const;
+  std::uint32_t group_elements() const;
+  std::uint32_t elements() const;  // of all groups, padded to a multiple of 64 bytes
 };
 
 struct HeaderMine {

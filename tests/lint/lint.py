@@ -21,7 +21,7 @@ ROWS = {
 # The folder that implements a public header.
 PUBLIC = {
     "types.hpp": "base", "error.hpp": "base", "options.hpp": "base", "counters.hpp": "base",
-    "communicator.hpp": "comm", "gradsync.hpp": "comm",
+    "communicator.hpp": "comm", "gradient_sync.hpp": "train", "gradsync.hpp": "train",
 }
 MUTEX_ROW = 5
 # Files below that row that may lock, with the reason.
