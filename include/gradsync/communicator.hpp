@@ -80,6 +80,9 @@ class Work {
   // Waits at most `duration`; true if done by then. Never throws.
   bool wait_for(std::chrono::nanoseconds duration);
   std::uint64_t sequence() const;  // the operation's number on its communicator, from 1
+  // When it finished, well or not, as the thread that moved it saw; the clock's epoch while it is under way. What a caller
+  // that comes later needs to tell how much of an operation was hidden behind its own work.
+  std::chrono::steady_clock::time_point completed_at() const;
 
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -41,6 +41,11 @@ bool Work::wait_for(std::chrono::nanoseconds duration) {
   return state_->completion->done();
 }
 
+std::chrono::steady_clock::time_point Work::completed_at() const {
+  if (!state_ || !state_->completion->done()) return {};
+  return state_->completion->when();
+}
+
 std::uint64_t Work::sequence() const { return state_ ? state_->sequence : 0; }
 
 }  // namespace gradsync

@@ -16,13 +16,16 @@ class Completion {
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Valid once done.
   const Status& status() const { return status_; }
+  TimePoint when() const { return when_; }
   void finish(Status status) {
     status_ = std::move(status);
+    when_ = std::chrono::steady_clock::now();
     done_.store(true, std::memory_order_release);
   }
 
  private:
   Status status_;
+  TimePoint when_;
   std::atomic<bool> done_{false};
 };
 
@@ -70,6 +73,7 @@ class Operation {
  private:
   bool reduces() const;
   bool widens() const;
+  bool divides_on_the_way() const;
 
   Request request_;
   std::uint64_t epoch_;
