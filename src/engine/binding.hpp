@@ -51,6 +51,7 @@ struct Binding {
   kernels::Work work = kernels::Work::u8;
   std::uint64_t element_bytes = 1;
   ReduceOp op = ReduceOp::sum;
+  std::uint64_t divisor = 1;  // the steps that write last divide by it (see division.hpp); floats only
 
   Region region(Space space, Range range) const;
   std::uint64_t elements(Space space) const;  // of the whole space

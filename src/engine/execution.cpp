@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/wire.hpp"
+#include "engine/division.hpp"
 
 namespace gradsync {
 namespace {
@@ -25,6 +26,7 @@ Execution::Execution(Setup setup)
       cursor_(steps_, setup_.schedule->shape, setup_.aliasing),
       header_(encode({setup_.epoch, setup_.sequence, 0, setup_.call})) {
   begun_.fill(0);
+  if (setup_.binding.divisor > 1) divides_ = dividing_steps(*setup_.schedule);
 }
 
 void Execution::begin(Cursor::Slot slot) {
@@ -34,6 +36,7 @@ void Execution::begin(Cursor::Slot slot) {
   progress.target = setup_.binding.region(step.space, step.range());
   if (step.verb == Verb::local) progress.source = setup_.binding.region(step.source_space, step.source_range());
   progress.bytes = progress.target.bytes();
+  progress.divides = !divides_.empty() && divides_[static_cast<std::size_t>(cursor_.index(slot))];
   progress_[slot] = progress;
 }
 
@@ -156,7 +159,7 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
   while (progress.done < limit) {
     const Region::Stretch into = progress.target.from(progress.done);
     const std::uint64_t room = std::min({into.bytes, limit - progress.done, kCopyBytes});
-    if (step.mode == Mode::assign) {
+    if (step.mode == Mode::assign && !progress.divides) {
       Result<std::size_t> got = transport.receive(from, {into.data, static_cast<std::size_t>(room)});
       if (!got) return got.status();
       progress.done += *got;
@@ -167,7 +170,7 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
       const std::uint64_t bytes =
           round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
       if (bytes == 0) break;
-      combine(into, shown->data(), bytes, counters);
+      write(slot, into, shown->data(), bytes, counters);
       transport.consume(from, static_cast<std::size_t>(bytes));
       progress.done += bytes;
     }
@@ -184,9 +187,7 @@ bool Execution::take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counte
   while (progress.done < end) {
     const Region::Stretch into = progress.target.from(progress.done);
     const std::uint64_t bytes = std::min(into.bytes, end - progress.done);
-    const std::byte* data = staged.data.get() + progress.done;
-    if (cursor_.step(slot).mode == Mode::assign) std::memcpy(into.data, data, static_cast<std::size_t>(bytes));
-    else combine(into, data, bytes, counters);
+    write(slot, into, staged.data.get() + progress.done, bytes, counters);
     progress.done += bytes;
   }
   return progress.done > start;
@@ -199,10 +200,9 @@ bool Execution::advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& 
   while (progress.done < end) {
     const Region::Stretch into = progress.target.from(progress.done), from = progress.source.from(progress.done);
     std::uint64_t bytes = std::min({into.bytes, from.bytes, end - progress.done});
-    if (assign && into.data == from.data)
+    if (assign && !progress.divides && into.data == from.data)
       bytes = std::min(into.bytes, from.bytes);  // in place: nothing to do, no hazard
-    else if (assign) std::memcpy(into.data, from.data, static_cast<std::size_t>(bytes));
-    else combine(into, from.data, bytes, counters);
+    else write(slot, into, from.data, bytes, counters);
     progress.done += bytes;
   }
   const bool moved = progress.done > start || progress.bytes == 0;
@@ -210,10 +210,21 @@ bool Execution::advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& 
   return moved;
 }
 
-void Execution::combine(const Region::Stretch& into, const std::byte* from, std::uint64_t bytes, Counters& counters) {
-  const std::uint64_t count = bytes / setup_.binding.element_bytes;
-  kernels::combine(setup_.binding.work, setup_.binding.op, into.data, from, static_cast<std::size_t>(count));
-  counters.elements_reduced += count;
+void Execution::write(Cursor::Slot slot, const Region::Stretch& into, const std::byte* from, std::uint64_t bytes,
+                      Counters& counters) {
+  const Binding& binding = setup_.binding;
+  const std::uint64_t count = bytes / binding.element_bytes;
+  const auto elements = static_cast<std::size_t>(count);
+  const bool divides = progress_[slot].divides;
+  if (cursor_.step(slot).mode == Mode::combine) {
+    if (divides) kernels::combine_and_divide(binding.work, binding.divisor, into.data, from, elements);
+    else kernels::combine(binding.work, binding.op, into.data, from, elements);
+    counters.elements_reduced += count;
+  } else if (divides) {
+    kernels::divide(binding.work, binding.divisor, into.data, from, elements);
+  } else {
+    std::memcpy(into.data, from, static_cast<std::size_t>(bytes));
+  }
 }
 
 int Execution::waits_for() const {

@@ -57,6 +57,7 @@ class Execution {
     std::uint64_t done = 0;
     std::uint64_t header_done = 0;  // bytes of the frame header sent or consumed
     bool staged = false;            // the payload comes from staging_
+    bool divides = false;           // what is written is the end of an average
   };
   struct Staged {
     std::uint32_t peer = 0;
@@ -72,7 +73,9 @@ class Execution {
   bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   bool advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   std::uint64_t limit_of(Cursor::Slot slot) const;
-  void combine(const Region::Stretch& into, const std::byte* from, std::uint64_t bytes, Counters& counters);
+  // Writes whole elements as the step's mode says.
+  void write(Cursor::Slot slot, const Region::Stretch& into, const std::byte* from, std::uint64_t bytes,
+             Counters& counters);
 
   Result<bool> take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport);
   Status check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const;
@@ -84,7 +87,8 @@ class Execution {
   Setup setup_;
   HeldSteps steps_;
   Cursor cursor_;
-  FrameBytes header_;  // with payload_bytes to be filled in for each message
+  std::vector<bool> divides_;  // by step number; empty if nothing is divided
+  FrameBytes header_;          // with payload_bytes to be filled in for each message
   std::array<Progress, limits::lookahead_steps> progress_;
   std::array<std::uint64_t, limits::lookahead_steps> begun_;  // step number + 1 that progress_ belongs to
   std::vector<Staged> staging_;

@@ -37,6 +37,12 @@ bool Operation::reduces() const {
   return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::reduce;
 }
 
+// A world of one, where no step may be the last to write, is left to `complete`.
+bool Operation::divides_on_the_way() const {
+  return reduces() && request_.call.op == ReduceOp::avg && !widens() && request_.call.dtype != DType::boolean &&
+         request_.schedule->recipe.world > 1;
+}
+
 bool Operation::widens() const { return work_ != kernels::same_as(request_.call.dtype); }
 
 Status Operation::start(ScratchPool& pool, const CallHistory* history) {
@@ -46,6 +52,7 @@ Status Operation::start(ScratchPool& pool, const CallHistory* history) {
   binding.work = work_;
   binding.op = request_.call.op;
   binding.element_bytes = kernels::size_of(work_);
+  if (divides_on_the_way()) binding.divisor = request_.contributions;
   // The input is never written: no step of a proven schedule does.
   binding.spaces[0] = {const_cast<std::byte*>(static_cast<const std::byte*>(request_.input)), request_.input_layout};
   binding.spaces[1] = {static_cast<std::byte*>(request_.output), request_.output_layout};
@@ -85,8 +92,11 @@ Status Operation::start(ScratchPool& pool, const CallHistory* history) {
 }
 
 void Operation::complete() {
-  // A boolean becomes 0 or 1 in every world, of one rank too, where nothing was combined.
-  const bool last_pass = reduces() && (request_.call.op == ReduceOp::avg || request_.call.dtype == DType::boolean);
+  // In a world of one nothing was combined: a boolean becomes 0 or 1 and an average's NaN canonical here. Elsewhere every
+  // combine leaves booleans so.
+  const bool alone = request_.schedule->recipe.world == 1;
+  const bool last_pass =
+      alone && reduces() && (request_.call.op == ReduceOp::avg || request_.call.dtype == DType::boolean);
   if ((widens() || last_pass) && request_.output != nullptr) {
     const Window window = request_.schedule->shape.output;
     const std::uint64_t count =

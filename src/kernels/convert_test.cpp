@@ -286,12 +286,37 @@ TEST(Finish, CopiesWhatNeedsNoConversionAndMakesBooleansZeroOrOne) {
   EXPECT_EQ(out, bytes);
 }
 
+template <class T>
+void expect_combine_and_divide_equals_both(Work work, DType dtype) {
+  Random random(11);
+  for (const std::size_t count : {1u, 3u, 16u, 67u, 1021u})
+    for (const std::uint64_t contributions : {1u, 2u, 3u, 7u}) {
+      std::vector<T> into(count), from(count);
+      fill(random, work, std::as_writable_bytes(std::span(into)));
+      fill(random, work, std::as_writable_bytes(std::span(from)));
+      std::vector<T> wanted = into;
+      kernels::combine(work, ReduceOp::avg, wanted.data(), from.data(), count);
+      finish(dtype, ReduceOp::avg, work, contributions, wanted.data(), wanted.data(), count);
+      combine_and_divide(work, contributions, into.data(), from.data(), count);
+      ASSERT_EQ(0, std::memcmp(into.data(), wanted.data(), count * sizeof(T))) << count << " / " << contributions;
+    }
+}
+
+TEST(CombineAndDivide, LeavesTheBitsOfCombineAndFinish) {
+  on_every_instruction_set([] {
+    expect_combine_and_divide_equals_both<float>(Work::f32, DType::f32);
+    expect_combine_and_divide_equals_both<double>(Work::f64, DType::f64);
+  });
+}
+
 TEST(ConvertDeath, RefusesWhatNoReductionNeeds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   float value = 1;
   EXPECT_DEATH(widen(DType::i8, Work::f32, &value, &value, 1), "does not hold");
   EXPECT_DEATH(finish(DType::f32, ReduceOp::avg, Work::f32, 0, &value, &value, 1), "contributions");
   EXPECT_DEATH(finish(DType::f16, ReduceOp::sum, Work::f16, 1, &value, &value, 1), "work_of");
+  EXPECT_DEATH(combine_and_divide(Work::f32, 0, &value, &value, 1), "contributions");
+  EXPECT_DEATH(divide(Work::i64, 2, &value, &value, 1), "Work::f32");
 }
 
 }  // namespace

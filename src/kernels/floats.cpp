@@ -56,6 +56,15 @@ struct Quotient : Plain {
   }
 };
 
+// The quotient of a sum: a NaN of the sum becomes canonical in the division's pass.
+template <class T>
+struct Mean : Quotient<T> {
+  template <class D>
+  HWY_INLINE hn::Vec<D> step(D, hn::Vec<D> a, hn::Vec<D> b) const {
+    return hn::Add(a, b);
+  }
+};
+
 template <class T>
 void combine_float(ReduceOp op, const Streams& streams) {
   switch (op) {
@@ -83,6 +92,19 @@ void divide(Work work, std::uint64_t contributions, const Conversion& arrays) {
   work == Work::f32 ? divide_float<float>(contributions, arrays) : divide_float<double>(contributions, arrays);
 }
 
+template <class T>
+void add_and_divide_float(std::uint64_t contributions, const Conversion& arrays) {
+  Mean<T> mean;
+  mean.divisor = static_cast<T>(contributions);
+  const void* const both[] = {arrays.into, arrays.from};
+  reduce_streams<T>(mean, {arrays.into, both, 2, arrays.count});
+}
+
+void add_and_divide(Work work, std::uint64_t contributions, const Conversion& arrays) {
+  work == Work::f32 ? add_and_divide_float<float>(contributions, arrays)
+                    : add_and_divide_float<double>(contributions, arrays);
+}
+
 const char* own_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
@@ -93,11 +115,15 @@ HWY_AFTER_NAMESPACE();
 namespace gradsync::kernels {
 HWY_EXPORT(floats);
 HWY_EXPORT(divide);
+HWY_EXPORT(add_and_divide);
 HWY_EXPORT(own_name);
 
 void combine_floats(Work work, ReduceOp op, const Streams& streams) { HWY_DYNAMIC_DISPATCH(floats)(work, op, streams); }
 void divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays) {
   HWY_DYNAMIC_DISPATCH(divide)(work, contributions, arrays);
+}
+void add_and_divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays) {
+  HWY_DYNAMIC_DISPATCH(add_and_divide)(work, contributions, arrays);
 }
 
 namespace {

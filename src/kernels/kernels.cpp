@@ -77,6 +77,22 @@ void combine_many(Work work, ReduceOp op, void* into, std::span<const void* cons
   reduce(work, op, {into, from.data(), from.size(), count});
 }
 
+void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count) {
+  GRADSYNC_CHECK(work == Work::f32 || work == Work::f64);
+  GRADSYNC_CHECK(contributions >= 1);
+  if (count == 0) return;
+  const DefaultFloatMode mode;
+  add_and_divide_floats(work, contributions, {into, from, count});
+}
+
+void divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count) {
+  GRADSYNC_CHECK(work == Work::f32 || work == Work::f64);
+  GRADSYNC_CHECK(contributions >= 1);
+  if (count == 0) return;
+  const DefaultFloatMode mode;
+  divide_floats(work, contributions, {into, from, count});
+}
+
 void widen(DType dtype, Work work, void* into, const void* from, std::size_t count) {
   if (work == same_as(dtype)) return copy(into, from, count * size_of(dtype));
   if (is_half(dtype)) {
@@ -101,8 +117,7 @@ void finish(DType dtype, ReduceOp op, Work work, std::uint64_t contributions, vo
   if (dtype == DType::boolean) return combine_many(work, op, into, {&from, 1}, count);
   if (op != ReduceOp::avg) return copy(into, from, count * size_of(dtype));
   if (is_integer(dtype)) return divide_integers(dtype, divisor, {into, from, count});
-  const DefaultFloatMode mode;
-  divide_floats(work, divisor, {into, from, count});
+  divide(work, divisor, into, from, count);
 }
 
 std::vector<std::string_view> instruction_sets() { return compiled_instruction_sets(); }

@@ -35,6 +35,13 @@ void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t c
 // (same address) but not overlap otherwise. Bits are those of repeated combine; one input is copied.
 void combine_many(Work work, ReduceOp op, void* into, std::span<const void* const> from, std::size_t count);
 
+// combine and then finish of an average of floats in one pass, to the same bits: into[i] = (into[i] + from[i]) /
+// contributions. `work` is f32 or f64, contributions >= 1.
+void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count);
+
+// into[i] = from[i] / contributions, to the bits of finish. Same conditions; `into` == `from` is allowed.
+void divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count);
+
 // Widens elements of `dtype` into `work` (exact; a NaN of f16 or bf16 becomes the canonical one). Requires
 // work == work_of(dtype, some op).
 void widen(DType dtype, Work work, void* into, const void* from, std::size_t count);
