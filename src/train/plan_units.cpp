@@ -38,17 +38,18 @@ std::uint64_t bucket_limit(const PlanQuery& query) {
   return std::max(planned_bucket_bytes_max, static_cast<std::uint64_t>(bytes));
 }
 
-// A parameter that fits no bucket falls into as few parts as fit, of equal size but for the last.
+// Bytes of a parameter's parts, but for the last: as few of equal size as fit a bucket.
+std::uint64_t part_bytes(const PlanUnits& all, std::uint64_t header, std::uint64_t bytes) {
+  if (header + bytes <= all.bucket_bytes || bytes <= plan_alignment_bytes) return bytes;
+  const std::uint64_t room = all.bucket_bytes > header ? all.bucket_bytes - header : 0;
+  const std::uint64_t most = std::max(room / plan_alignment_bytes, std::uint64_t{1}) * plan_alignment_bytes;
+  const std::uint64_t parts = up(bytes, most) / most;
+  return up(up(bytes, parts) / parts, plan_alignment_bytes);
+}
+
 void add_units(PlanUnits& all, const Parameter& parameter, PlanUnit unit) {
   const std::uint64_t size = size_of(parameter.dtype), elements = parameter.elements(), bytes = padded_bytes(parameter);
-  const std::uint64_t header = all.headers.of(parameter.dtype, 1);
-  std::uint64_t part = bytes;
-  if (header + bytes > all.bucket_bytes) {
-    const std::uint64_t room = all.bucket_bytes > header ? all.bucket_bytes - header : 0;
-    const std::uint64_t most = std::max(room / plan_alignment_bytes, std::uint64_t{1}) * plan_alignment_bytes;
-    part = std::max(up(bytes / ((bytes + most - 1) / most), plan_alignment_bytes), plan_alignment_bytes);
-    part = std::min(part, most);
-  }
+  const std::uint64_t part = part_bytes(all, all.headers.of(parameter.dtype, 1), bytes);
   for (std::uint64_t begin = 0; begin == 0 || begin < bytes; begin += part) {
     unit.begins = begin == 0;
     unit.ends = begin + part >= bytes;
