@@ -1,5 +1,6 @@
 #include "train/header.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/status.hpp"
@@ -36,17 +37,10 @@ std::uint32_t sample_digits(const HeaderShape& shape) {
   return digits;
 }
 
-bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-
-template <class T>
-void put(const std::vector<float>& values, void* into) {
-  for (std::size_t i = 0; i < values.size(); ++i) static_cast<T*>(into)[i] = values[i];
-}
-
-void put_all(DType dtype, const std::vector<float>& values, void* into) {
-  if (is_half(dtype))
-    return kernels::finish(dtype, ReduceOp::sum, kernels::Work::f32, 1, into, values.data(), values.size());
-  dtype == DType::f32 ? put<float>(values, into) : put<double>(values, into);
+void put_all(DType dtype, const std::vector<double>& values, void* into) {
+  if (dtype == DType::f64) return static_cast<void>(std::ranges::copy(values, static_cast<double*>(into)));
+  const std::vector<float> narrow(values.begin(), values.end());  // exact: below 2^23
+  kernels::finish(dtype, ReduceOp::sum, kernels::work_of(dtype, ReduceOp::sum), 1, into, narrow.data(), narrow.size());
 }
 
 std::vector<double> get_all(const HeaderShape& shape, const void* from) {
@@ -102,14 +96,14 @@ std::uint32_t HeaderShape::elements() const {
 
 void write_header(const HeaderShape& shape, std::uint32_t rank, const HeaderMine& mine, void* into) {
   GRADSYNC_CHECK(rank < shape.world && mine.samples < kSamplesEnd && mine.used.size() == shape.parameters);
-  std::vector<float> values(shape.elements());
-  float* at = values.data() + rank / group_ranks(shape) * shape.group_elements();
-  for (const bool flag : {mine.run_out, mine.not_finite, mine.order_differs, mine.failed}) *at++ = flag ? 1.0f : 0.0f;
+  std::vector<double> values(shape.elements());
+  double* at = values.data() + rank / group_ranks(shape) * shape.group_elements();
+  for (const bool flag : {mine.run_out, mine.not_finite, mine.order_differs, mine.failed}) *at++ = flag ? 1 : 0;
   const std::uint64_t base = digit_base(shape);
   std::uint64_t left = mine.samples;
   for (std::uint32_t digit = sample_digits(shape); digit != 0; --digit, left /= base)
-    *at++ = static_cast<float>(left % base);
-  for (const bool used : mine.used) *at++ = used ? 1.0f : 0.0f;
+    *at++ = static_cast<double>(left % base);
+  for (const bool used : mine.used) *at++ = used ? 1 : 0;
   put_all(shape.dtype, values, into);
 }
 
