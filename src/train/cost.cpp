@@ -19,9 +19,11 @@ class Probe {
   Probe(Communicator& comm, const Memory& memory) : comm_(comm), memory_(memory) {}
 
   double once(std::size_t bytes) { return agreed(timed(bytes)); }
-  // The median of as many as fit the budget when one takes `expected_s`; odd, at least one.
+  void warm_up() { timed(kSmallBytes); }  // opens the streams
+  // The median of as many as fit the budget when one takes `expected_s`, which it is where hardly one fits.
   double median(std::size_t bytes, double expected_s, int rounds_max) {
     const double rounds = std::min(kBudget_s / std::max(expected_s, 1e-9), static_cast<double>(rounds_max));
+    if (rounds < 2) return expected_s;
     std::vector<double> times(static_cast<std::size_t>(rounds) / 2 * 2 + 1);
     for (double& time : times) time = timed(bytes);
     std::ranges::sort(times);
@@ -50,7 +52,7 @@ MessageCost measure_cost(Communicator& comm) {
   if (comm.size() == 1) return {};
   const Memory memory = comm.allocate(kLargeBytesMax);
   Probe probe(comm, memory);
-  probe.once(kSmallBytes);  // opens the streams
+  probe.warm_up();
   const double small_s = probe.median(kSmallBytes, probe.once(kSmallBytes), kSmallRoundsMax);
   std::size_t large = kFirstLargeBytes;
   double once_s = probe.once(large);

@@ -7,7 +7,7 @@
 // no sum exceeds 2^(p-1) - 1. Up to that many ranks form a group; each group has elements of its own, in which other ranks
 // write 0. A group's elements are four flags, the digits of the samples (least first, of a base such that the whole
 // group's sum stays in bounds), then one for each begun parameter.
-// f32: 1 group and 2 to 5 digits up to 5000 ranks, so one cache line holds 10 parameters' bits up to 4 ranks. bf16: 7 digits
+// f32: 1 group and 2 to 4 digits up to 5000 ranks, so one cache line holds 10 parameters' bits up to 4 ranks. bf16: 7 digits
 // for 2 ranks; a group is 127 ranks.
 #pragma once
 
