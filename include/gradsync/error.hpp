@@ -22,8 +22,9 @@ enum class ErrorCode : std::uint8_t {
   unavailable,  // a resource of the system could not be had (socket, interface, file)
   closed,       // use after destroy
   internal,     // a bug in gradsync
+  not_finite,   // a NaN or an infinity, where the caller asked to look for them
 };
-inline constexpr std::size_t kErrorCodeCount = 13;
+inline constexpr std::size_t kErrorCodeCount = 14;
 
 std::string_view name_of(ErrorCode code);
 

@@ -97,7 +97,7 @@ struct GradientSyncOptions {
   bool weighted = false;
   // Re-plan when the order in which gradients become ready changes.
   bool replan = true;
-  BucketHook hook;
+  BucketHook hook = {};
 };
 
 // When what happened in one step, in seconds since begin_step().
