@@ -56,7 +56,10 @@ Status caught(Body&& body) {
 void launch(const Route& route, const Cargo& cargo, Flight& flight) {
   flight.launched = time_now();
   if (route.hook && *route.hook) return launch_hooked(route, cargo, flight);
-  if (route.world == 1) return;
+  if (route.world == 1) {
+    flight.done = flight.launched;
+    return;
+  }
   if (route.halves) return launch_reduce_scatter(route, cargo, flight);
   flight.reduce = cargo.lane->all_reduce_async(cargo.memory, ReduceOp::avg, reduce_options(route, cargo.memory));
 }

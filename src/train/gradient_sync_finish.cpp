@@ -21,6 +21,7 @@ bool GradientSync::Impl::accompany() {
 
 void GradientSync::Impl::finish() {
   check_usable();
+  throw_late();
   std::unique_lock lock(mutex);
   begin_marking();
   if (!synchronising) {
@@ -35,6 +36,10 @@ void GradientSync::Impl::finish() {
   if (!broken.ok()) fail_for_good(broken);
   if (route.halves) finish_forward();
   else finish_backward();
+}
+
+void GradientSync::Impl::throw_late() {
+  if (!late.ok()) throw Error(std::exchange(late, {}));
 }
 
 // What was not ready counts as zero on this rank, or is missed.

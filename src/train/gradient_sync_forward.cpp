@@ -44,6 +44,7 @@ void GradientSync::Impl::settle(std::uint32_t item) {
     settle_sparse(layout.items[item].index);
   } else {
     if (const Status status = finish_flight(route, flights[item]); !status.ok()) fail_for_good(status);
+    flights[item].hooked.reset();
     if (route.halves) read_header_of(item);
   }
   for (const double factor : factors_of(item)) scale_item(item, factor);

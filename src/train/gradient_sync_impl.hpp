@@ -56,6 +56,7 @@ struct GradientSync::Impl {
   StepSums sums;                     // of the last step
   Work totals_work;                  // not valid: the sums are known
   std::vector<double> clip_factors;  // of the last step, for what is not settled yet
+  Status late;                       // of the last step, found when this one had begun
   Status broken;                     // why everything later fails
   ExchangeSchedule exchanges;
   Observed observed;  // the last step that sent
@@ -84,6 +85,7 @@ struct GradientSync::Impl {
   void ready_sparse(std::size_t parameter, SparseRows rows);
   void unused(std::size_t parameter);
   void begin_marking();
+  bool begun_marking();
   void mark(std::uint32_t parameter, bool is_used);
   void launch_due();
   void launch_item(std::uint32_t item);
@@ -103,6 +105,7 @@ struct GradientSync::Impl {
   bool accompany();
   void finish();
   void finish_backward();
+  void throw_late();
   void close_readiness();
   void wait_for_all();
   void read_sums();
@@ -143,7 +146,7 @@ struct GradientSync::Impl {
 template <class Body>
 void GradientSync::Impl::guarded(Body&& body) noexcept {
   try {
-    if (!broken.ok() || !note.failed.ok()) return;
+    if (!broken.ok() || !late.ok() || !note.failed.ok()) return;
     body();
   } catch (const Error& error) { fail_here(error.status()); } catch (const std::exception& error) {
     fail_here({ErrorCode::internal, -1, error.what()});

@@ -5,7 +5,7 @@
 namespace gradsync {
 
 void GradientSync::Impl::ready_sparse(std::size_t parameter, SparseRows rows) {
-  begin_marking();
+  if (!begun_marking()) return;
   const std::uint32_t p = index_of(parameter, "ready_sparse");
   const Parameter& described = parameters[p];
   if (!described.sparse)

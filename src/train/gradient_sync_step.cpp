@@ -20,6 +20,7 @@ View after(const View& view, std::uint64_t elements) {
 
 void GradientSync::Impl::begin_step() {
   check_usable();
+  throw_late();
   wait_all();
   if (open && readiness.next() > 0)
     throw Error(failure(ErrorCode::invalid_argument,
@@ -63,7 +64,8 @@ void GradientSync::Impl::set_samples(std::uint64_t samples) {
   if (weights.is_set())
     throw Error(failure(ErrorCode::invalid_argument, "set_samples: called twice in step {} ({}, then {} samples)", step,
                         weights.samples(), samples));
-  weights.set(samples, lanes.control());
+  if (synchronising) weights.set(samples, lanes.control());
+  else weights.accumulate(samples);
 }
 
 // A step that nobody began begins with its first call; one that ended under the last forward pass is over by now.
@@ -72,8 +74,19 @@ void GradientSync::Impl::begin_marking() {
   if (!open) open_step();
 }
 
+// For calls that cannot throw: what the last step still has to say is said by the next call that can.
+bool GradientSync::Impl::begun_marking() {
+  try {
+    begin_marking();
+  } catch (const Error& error) {
+    late = error.status();
+    return false;
+  }
+  return true;
+}
+
 void GradientSync::Impl::ready(std::size_t parameter) {
-  begin_marking();
+  if (!begun_marking()) return;
   const std::uint32_t p = index_of(parameter, "ready");
   if (parameters[p].sparse)
     throw Error(failure(ErrorCode::invalid_argument, "ready: parameter {} \"{}\" is sparse, use ready_sparse", p,
@@ -84,7 +97,7 @@ void GradientSync::Impl::ready(std::size_t parameter) {
 }
 
 void GradientSync::Impl::unused(std::size_t parameter) {
-  begin_marking();
+  if (!begun_marking()) return;
   const std::uint32_t p = index_of(parameter, "unused");
   if (!options.find_unused)
     throw Error(failure(ErrorCode::invalid_argument,

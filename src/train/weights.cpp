@@ -8,15 +8,16 @@ namespace gradsync {
 
 void Weights::begin_step() {
   samples_.reset();
-  exchange_ = {};
   agreed_ = assumed_;
   shift_ = 0;
 }
 
 void Weights::set(std::uint64_t samples, Communicator& control) {
-  samples_ = samples;
+  samples_ = samples + accumulated_;
   if (!exchanges()) return;
-  counts_[setup_.rank] = samples;
+  exchange_.wait();  // of a step that was given up
+  exchange_ = {};
+  counts_[setup_.rank] = *samples_;
   if (setup_.world > 1)
     exchange_ = control.all_gather_async(ConstView(&counts_[setup_.rank], 1, DType::u64), view(counts_));
 }
@@ -47,6 +48,7 @@ double Weights::correction(DType dtype, std::uint64_t total) const {
 
 void Weights::end_step(std::uint64_t total) {
   if (total > 0) assumed_ = total;
+  accumulated_ = 0;
 }
 
 }  // namespace gradsync

@@ -31,6 +31,8 @@ class Weights {
   void begin_step();
   // Once a step, on every rank. Begins the exchange of the counts on `control` where this step needs one.
   void set(std::uint64_t samples, Communicator& control);
+  // Samples of a pass that sends nothing: they are added to those of the step that does.
+  void accumulate(std::uint64_t samples) { accumulated_ += samples; }
   bool is_set() const { return samples_.has_value(); }
   std::uint64_t samples() const { return samples_.value_or(0); }
   // Before the first factor is asked for: waits for the exchange where there is one. Throws what ended it.
@@ -50,6 +52,7 @@ class Weights {
   std::vector<std::uint64_t> counts_;
   Work exchange_;
   std::optional<std::uint64_t> samples_;
+  std::uint64_t accumulated_ = 0;
   std::uint64_t assumed_ = 0;  // samples of all ranks in the step before
   std::uint64_t agreed_ = 0;   // the same, or of this step where it was exchanged
   int shift_ = 0;              // f16: contributions are divided by 2^shift

@@ -71,19 +71,21 @@ double mean_of(std::uint64_t step, std::size_t parameter, std::size_t element, i
   return sum / all;
 }
 
+void expect_means_of(const GradientSync& sync, std::size_t parameter, std::uint64_t step, int world,
+                     const std::vector<double>& weights, double ulps) {
+  const Parameter& described = sync.parameters()[parameter];
+  const View view = sync.gradient(parameter);
+  ASSERT_EQ(view.count, described.elements());
+  const double tolerance = ulps * epsilon_of(view.dtype) * kLargest;
+  for (std::size_t e = 0; e < view.count; ++e)
+    ASSERT_NEAR(cases::get(view.dtype, view.data, e), mean_of(step, parameter, e, world, weights), tolerance)
+        << "step " << step << ", parameter " << described.name << ", element " << e;
+}
+
 void expect_means(const GradientSync& sync, std::uint64_t step, int world, const std::vector<double>& weights,
                   double ulps) {
-  for (std::size_t p = 0; p < sync.parameters().size(); ++p) {
-    if (sync.parameters()[p].sparse) continue;
-    const View view = sync.gradient(p);
-    ASSERT_EQ(view.count, sync.parameters()[p].elements());
-    const double tolerance = ulps * epsilon_of(view.dtype) * kLargest;
-    for (std::size_t e = 0; e < view.count; ++e) {
-      const double expected = mean_of(step, p, e, world, weights);
-      ASSERT_NEAR(cases::get(view.dtype, view.data, e), expected, tolerance)
-          << "step " << step << ", parameter " << sync.parameters()[p].name << ", element " << e;
-    }
-  }
+  for (std::size_t p = 0; p < sync.parameters().size(); ++p)
+    if (!sync.parameters()[p].sparse) expect_means_of(sync, p, step, world, weights, ulps);
 }
 
 std::vector<std::byte> bytes_of(const GradientSync& sync) {

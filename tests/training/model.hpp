@@ -36,6 +36,9 @@ double mean_of(std::uint64_t step, std::size_t parameter, std::size_t element, i
 void expect_means(const GradientSync& sync, std::uint64_t step, int world, const std::vector<double>& weights = {},
                   double ulps = 1);
 
+void expect_means_of(const GradientSync& sync, std::size_t parameter, std::uint64_t step, int world,
+                     const std::vector<double>& weights = {}, double ulps = 1);
+
 // All bytes of all dense gradients, in the order of the parameters.
 std::vector<std::byte> bytes_of(const GradientSync& sync);
 
