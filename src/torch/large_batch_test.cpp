@@ -30,8 +30,7 @@ TEST(LargeBatchRate, RefusesABatchOfNone) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_STREQ(error.what(),
-                 "large batch: the reference batch is 256 and the batch 0, expected at least 1 each");
+    EXPECT_STREQ(error.what(), "large batch: the reference batch is 256 and the batch 0, expected at least 1 each");
   }
 }
 

@@ -64,13 +64,19 @@ def folder_of(path):
     if parts[0] == "src" and len(parts) > 2:
         return parts[1]
     if parts[:2] == ["include", "gradsync"]:
-        return PUBLIC.get(parts[-1])
+        return public_folder("/".join(parts[2:]))
     return None
+
+
+def public_folder(name):
+    """Of a header below include/gradsync: that of the table, or the face whose folder it is in."""
+    first = name.split("/", 1)[0]
+    return first if "/" in name and first in ROWS else PUBLIC.get(name)
 
 
 def included_folder(name):
     if name.startswith("gradsync/"):
-        return PUBLIC.get(name[len("gradsync/"):])
+        return public_folder(name[len("gradsync/"):])
     first = name.split("/", 1)[0]
     return first if "/" in name and first in ROWS else None
 

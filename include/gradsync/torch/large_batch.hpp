@@ -65,6 +65,7 @@ class LayerwiseAdaptive : public ::torch::optim::Optimizer {
   ::torch::Tensor step(LossClosure closure = nullptr) override;
   void save(::torch::serialize::OutputArchive& archive) const override;
   void load(::torch::serialize::InputArchive& archive) override;
+  ::torch::optim::Optimizer& inner() const { return inner_; }
 
  private:
   ::torch::optim::Optimizer& inner_;
