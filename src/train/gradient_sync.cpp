@@ -32,7 +32,11 @@ View GradientSync::gradient(std::size_t parameter) const {
 }
 
 void GradientSync::begin_step() { impl_->begin_step(); }
-void GradientSync::begin_backward() { impl_->recording.backward_begin_s = impl_->now_s(); }
+void GradientSync::begin_backward() {
+  impl_->check_usable();
+  impl_->begin_marking();
+  impl_->recording.backward_begin_s = impl_->now_s();
+}
 
 void GradientSync::set_samples(std::uint64_t samples) {
   std::lock_guard lock(impl_->mutex);

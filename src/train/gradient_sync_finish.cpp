@@ -12,6 +12,7 @@ bool GradientSync::Impl::accompany() {
   if (!synchronising)
     throw Error(failure(ErrorCode::invalid_argument, "accompany: synchronising is off, nothing is sent"));
   begin_step();
+  begin_marking();
   run_out = true;
   set_samples(0);
   finish();
@@ -68,6 +69,7 @@ void GradientSync::Impl::finish_backward() {
     else read_header_of(k);
   check_sums();
   for (std::uint32_t k = 0; k < layout.items.size(); ++k) settle(k);
+  recording.finish_s = now_s();
   record_timeline();
 }
 
@@ -142,7 +144,6 @@ void GradientSync::Impl::fail_for_good(const Status& cause) {
 }
 
 void GradientSync::Impl::record_timeline() {
-  recording.finish_s = now_s();
   recording.buckets.clear();
   for (std::uint32_t k = 0; k < layout.items.size(); ++k) {
     if (layout.items[k].sparse) continue;

@@ -80,6 +80,7 @@ void GradientSync::Impl::close_forward() {
 
 bool GradientSync::Impl::complete(std::uint32_t parameter) {
   check_usable();
+  if (open && readiness.any_marked()) return false;
   const auto& held_by = layout.held_by[parameter];
   const auto is_settled = [&](std::uint32_t k) { return settled[k]; };
   if (!forwarding || std::all_of(held_by.begin(), held_by.end(), is_settled))

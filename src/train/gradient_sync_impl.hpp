@@ -48,6 +48,11 @@ struct GradientSync::Impl {
   std::vector<bool> settled;    // by item: the result is there and corrected
   std::vector<bool> used;       // by parameter, of the last step
   std::uint64_t step = 0, sends = 0;
+  struct {  // begun while the last one's all-gathers were under way: it opens when they have ended
+    bool begun = false;
+    TimePoint at{};
+    std::optional<std::uint64_t> samples;
+  } coming;
   bool open = false;        // begun and not finished
   bool forwarding = false;  // finished, with all-gathers under way
   bool synchronising = true;
@@ -81,6 +86,7 @@ struct GradientSync::Impl {
   void open_step();
   void set_synchronising(bool on);
   void set_samples(std::uint64_t samples);
+  void take_samples(std::uint64_t samples);
   void ready(std::size_t parameter);
   void ready_sparse(std::size_t parameter, SparseRows rows);
   void unused(std::size_t parameter);
@@ -139,7 +145,9 @@ struct GradientSync::Impl {
   const SparseRows& sparse_result(std::uint32_t parameter) const;
 
   // plan
-  void exchange_if_due();
+  bool exchange_is_due() const;
+  bool decides_overlap() const;
+  void exchange();
   void observe();
 };
 

@@ -55,7 +55,8 @@ double GradientSync::Impl::clip_norm(double norm_max) {
   if (!(norm_max > 0))
     throw Error(
         failure(ErrorCode::invalid_argument, "clip_norm: the largest norm is {}, expected more than 0", norm_max));
-  if (open || (sends == 0 && !forwarding)) throw Error(failure(ErrorCode::invalid_argument, "clip_norm: finish() the step first"));
+  if (open || (sends == 0 && !forwarding))
+    throw Error(failure(ErrorCode::invalid_argument, "clip_norm: finish() the step first"));
   double norm = 0;
   try {
     if (forwarding) {

@@ -47,15 +47,21 @@ void GradientSync::Impl::observe() {
   }
 }
 
-void GradientSync::Impl::exchange_if_due() {
-  const bool decides_overlap = options.overlap == Overlap::backward_forward && !route.halves;
-  if (world == 1 || !(options.replan || decides_overlap)) return;
-  if (!exchanges.due(sends, options.replan && sums.ranks_order_differs > 0)) return;
+bool GradientSync::Impl::decides_overlap() const {
+  return options.overlap == Overlap::backward_forward && !route.halves;
+}
+
+bool GradientSync::Impl::exchange_is_due() const {
+  if (world == 1 || !(options.replan || decides_overlap())) return false;
+  return exchanges.due(sends, options.replan && sums.ranks_order_differs > 0);
+}
+
+void GradientSync::Impl::exchange() {
   try {
     agree(lanes.control(), observed);
   } catch (const Error& error) { fail_for_good(error.status()); }
   exchanges.done(sends);
-  if (decides_overlap) route.halves = observed.exposed_s > kWorthHiding * observed.step_s;
+  if (decides_overlap()) route.halves = observed.exposed_s > kWorthHiding * observed.step_s;
   if (!options.replan) return;
   PlanQuery query = plan_query();
   query.ready_s = observed.ready_s;

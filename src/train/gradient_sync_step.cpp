@@ -18,20 +18,26 @@ View after(const View& view, std::uint64_t elements) {
 
 }  // namespace
 
+// What the last step left under way goes on under this one's forward pass, unless gradients are to move.
 void GradientSync::Impl::begin_step() {
   check_usable();
   throw_late();
-  wait_all();
   if (open && readiness.next() > 0)
     throw Error(failure(ErrorCode::invalid_argument,
                         "begin_step: step {} has sent gradients already, finish() it first", step));
-  exchange_if_due();
-  open_step();
+  if (forwarding) receive_sums();
+  if (exchange_is_due()) {
+    wait_all();
+    exchange();
+  }
+  coming.begun = true;
+  coming.at = time_now();
+  if (!forwarding) open_step();
 }
 
 void GradientSync::Impl::open_step() {
   ++step;
-  begun = time_now();
+  begun = coming.begun ? coming.at : time_now();
   open = true;
   run_out = false;
   note = {};
@@ -41,6 +47,9 @@ void GradientSync::Impl::open_step() {
   clip_factors.clear();
   recording = {};
   recording.step = step;
+  const std::optional<std::uint64_t> samples = coming.samples;
+  coming = {};
+  if (samples) take_samples(*samples);
 }
 
 void GradientSync::Impl::set_synchronising(bool on) {
@@ -60,10 +69,14 @@ void GradientSync::Impl::set_samples(std::uint64_t samples) {
   if (samples >= samples_end)
     throw Error(
         failure(ErrorCode::invalid_argument, "set_samples: {} samples, expected fewer than {}", samples, samples_end));
-  begin_marking();
-  if (weights.is_set())
-    throw Error(failure(ErrorCode::invalid_argument, "set_samples: called twice in step {} ({}, then {} samples)", step,
-                        weights.samples(), samples));
+  if (!forwarding) begin_marking();
+  if (forwarding ? coming.samples.has_value() : weights.is_set())
+    throw Error(failure(ErrorCode::invalid_argument, "set_samples: called twice in step {}", step + (open ? 0 : 1)));
+  if (forwarding) coming.samples = samples;
+  else take_samples(samples);
+}
+
+void GradientSync::Impl::take_samples(std::uint64_t samples) {
   if (synchronising) weights.set(samples, lanes.control());
   else weights.accumulate(samples);
 }

@@ -27,14 +27,14 @@ void Readiness::begin_step() {
   std::fill(item_ready_s_.begin(), item_ready_s_.end(), 0.0);
   order_.clear();
   next_ = 0;
-  order_differs_ = false;
+  order_differs_ = any_marked_ = false;
 }
 
 void Readiness::end_step() { std::fill(accumulated_.begin(), accumulated_.end(), false); }
 
 bool Readiness::mark(std::uint32_t parameter, bool used, double seconds) {
   if (marked_[parameter]) return false;
-  marked_[parameter] = true;
+  marked_[parameter] = any_marked_ = true;
   used_[parameter] = used;
   ready_s_[parameter] = seconds;
   if (used) order_.push_back(parameter);

@@ -21,6 +21,7 @@ class Readiness {
   bool mark(std::uint32_t parameter, bool used, double seconds);
   void accumulate(std::uint32_t parameter) { accumulated_[parameter] = true; }
 
+  bool any_marked() const { return any_marked_; }
   bool marked(std::uint32_t parameter) const { return marked_[parameter]; }
   bool accumulated(std::uint32_t parameter) const { return accumulated_[parameter]; }
   bool used(std::uint32_t parameter) const { return used_[parameter] || accumulated_[parameter]; }
@@ -44,7 +45,7 @@ class Readiness {
   std::vector<double> ready_s_, item_ready_s_;
   std::vector<std::uint32_t> order_;
   std::uint32_t next_ = 0;
-  bool order_differs_ = false;
+  bool order_differs_ = false, any_marked_ = false;
 };
 
 }  // namespace gradsync
