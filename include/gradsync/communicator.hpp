@@ -98,7 +98,9 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> timeout = {};  // above 0; instead of the communicator's
 };
 
-// Memory that every rank of the host can map, page-aligned and zeroed. Freed with the last copy.
+// Registered memory: page-aligned and zeroed, and every rank of the host reads it where it lies. Calls on it, from 16 KiB on,
+// cost no copy into a stream; a send from it returns when the receiver has it all. Ranks may differ in what memory they
+// pass. Freed with the last copy; until the calls under way on it are done, keep one.
 class Memory {
  public:
   Memory() = default;

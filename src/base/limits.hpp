@@ -42,6 +42,9 @@ inline constexpr std::size_t ring_bytes_default = 256u << 10;  // one direction 
 inline constexpr std::size_t tcp_receive_bytes = 256u << 10;   // user-space receive buffer of one peer
 inline constexpr std::size_t tcp_segment_bytes = 256u << 10;   // unit that a lane takes
 inline constexpr std::uint32_t lanes_max = 16;
+inline constexpr std::size_t loan_bytes_min = 128u << 10;     // shorter messages are copied even from registered memory
+inline constexpr std::size_t loan_publish_bytes = 64u << 10;  // how often a reader tells how far it has read a loan
+inline constexpr std::size_t pages_of_stream_max = 64;        // pieces of registered memory mapped for one stream
 inline constexpr auto spin_alone = 3us;  // from then on a spinning thread gives way now and then
 inline constexpr auto spin_before_yield = 100us;
 inline constexpr auto spin_before_yield_crowded = 2us;  // more ranks than cores
@@ -49,6 +52,7 @@ inline constexpr std::uint32_t yields_before_sleep = 64;
 
 // Engine.
 inline constexpr std::size_t piece_bytes = 64u << 10;  // a reduction's unit: stays in the cache
+inline constexpr auto held_back_patience = 5ms;        // of a standstill before a message is staged out of the way
 inline constexpr std::size_t operations_in_flight_max = 1u << 16;
 inline constexpr std::size_t plans_cached_max = 256;
 

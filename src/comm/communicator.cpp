@@ -8,7 +8,6 @@
 #include "base/random.hpp"
 #include "comm/arguments.hpp"
 #include "comm/measure.hpp"
-#include "comm/memory.hpp"
 #include "comm/processes.hpp"
 #include "comm/site.hpp"
 #include "comm/threads.hpp"
@@ -182,8 +181,7 @@ void Communicator::tune() {
 }
 
 Memory Communicator::allocate(std::size_t bytes) {
-  usable(impl_);
-  Result<Memory> memory = allocate_shared(bytes);
+  Result<Memory> memory = usable(impl_).site->pages().allocate(bytes);
   throw_if_failed(memory.status());
   return *std::move(memory);
 }

@@ -319,6 +319,8 @@ bool Group::background_idle() { return engine_->idle() && !has_submissions_.load
 std::optional<Deadline> Group::background_deadline() {
   std::optional<Deadline> next = engine_->next_deadline();
   if (suspected_) next = next ? earlier(*next, Deadline::at(suspected_->when)) : Deadline::at(suspected_->when);
+  if (const auto stages = engine_->stages_at())
+    next = next ? earlier(*next, Deadline::at(*stages)) : Deadline::at(*stages);
   if (standstill_.tell_at && next) next = earlier(*next, Deadline::at(*standstill_.tell_at));
   return next;
 }

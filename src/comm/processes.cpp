@@ -46,6 +46,7 @@ class ProcessSite final : public Site {
     config.hosts = group->hosts;
     config.kind = options_.transport;
     config.lanes = options_.lanes;
+    config.pages = shared_pages();
     Result<std::unique_ptr<Transport>> transport =
         open_transport(config, std::make_shared<EndpointDialer>(endpoint_, group, epoch), mailbox);
     if (!transport) return transport.status();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/notifier.hpp"
+#include "comm/page_book.hpp"
 #include "comm/progress.hpp"
 #include "transport/transport.hpp"
 
@@ -32,8 +33,13 @@ class Site {
   virtual TransportKind kind() const = 0;
 
   ProgressThread& progress() { return progress_; }
+  PageBook& pages() { return *pages_; }
+
+ protected:
+  std::shared_ptr<PageBook> shared_pages() const { return pages_; }  // for the transports
 
  private:
+  std::shared_ptr<PageBook> pages_ = std::make_shared<PageBook>();
   ProgressThread progress_;
 };
 

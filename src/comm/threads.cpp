@@ -100,7 +100,7 @@ class ThreadSite final : public Site {
     ThreadWorld::Meeting meeting = world_->meet(epoch, static_cast<std::uint32_t>(members.size()));
     Line line;
     line.notifier = std::make_unique<BoardNotifier>(meeting.board, me);
-    line.transport = loopback_transport(std::move(meeting.fabric), me);
+    line.transport = loopback_transport(std::move(meeting.fabric), me, shared_pages());
     return line;
   }
   const std::vector<std::uint32_t>& hosts() const override { return world_->hosts(); }

@@ -62,7 +62,7 @@ bool Engine::attend(TimePoint now) {
     if (queue.empty() || !problem.ok()) return;
     if (queue.front()->started()) {
       Execution& execution = queue.front()->execution();
-      Result<bool> staged = execution.stage(*transport_, counters_);
+      Result<bool> staged = execution.stage(*transport_, counters_, now);
       if (!staged) fail_or_suspect(staged.status());
       else if (moved = moved || *staged; !*staged) problem = execution.check_senders(*transport_);
     }
@@ -139,6 +139,7 @@ Status Engine::overdue(const Operation& operation, const Operation& front) const
 
 void Engine::fail(const Status& cause) {
   if (failed_.ok()) failed_ = cause;
+  transport_->withdraw();  // whoever hears of the failure takes back the memory
   for (auto& operation : collectives_) operation->fail(failed_);
   for (auto& [pair, queue] : pairs_)
     for (auto& operation : queue) operation->fail(failed_);
@@ -161,6 +162,18 @@ Status Engine::find_overdue(TimePoint now) {
   for (const auto& [pair, queue] : pairs_)
     if (Status status = search(queue); !status.ok()) return status;
   return {};
+}
+
+std::optional<TimePoint> Engine::stages_at() const {
+  std::optional<TimePoint> earliest;
+  const auto look = [&](const Queue& queue) {
+    if (queue.empty() || !queue.front()->started()) return;
+    const std::optional<TimePoint> at = queue.front()->execution().stages_at();
+    if (at && (!earliest || *at < *earliest)) earliest = at;
+  };
+  look(collectives_);
+  for (const auto& [pair, queue] : pairs_) look(queue);
+  return earliest;
 }
 
 std::optional<Deadline> Engine::next_deadline() const { return idle() ? std::nullopt : earliest_; }

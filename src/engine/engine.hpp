@@ -45,6 +45,8 @@ class Engine {
   // No deadline of what is live is earlier, though all may be later: it may be of an operation that has ended. Nothing if
   // idle.
   std::optional<Deadline> next_deadline() const;
+  // When `attend` is to be called again though nothing has happened; nothing if there is no need.
+  std::optional<TimePoint> stages_at() const;
   const Counters& counters() const { return counters_; }
   Transport& transport() { return *transport_; }
   std::uint64_t completed() const { return counters_.operations; }

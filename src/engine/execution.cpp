@@ -55,6 +55,7 @@ Result<bool> Execution::advance(Transport& transport, Counters& counters) {
     return true;
   });
   if (!failed.ok()) return failed;
+  if (moved) still_since_.reset();
   return moved;
 }
 
@@ -91,9 +92,30 @@ std::uint64_t Execution::limit_of(Cursor::Slot slot) const {
 
 Result<bool> Execution::advance_send(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters) {
   Progress& progress = progress_[slot];
-  const Step& step = cursor_.step(slot);
   // The header goes out with the first bytes, or alone for an empty message: a message is begun when it can go on.
   if (progress.done == limit && progress.bytes != progress.done) return false;
+  if (progress.way == Way::undecided) progress.way = worth_lending(slot, transport) ? Way::lent : Way::copied;
+  bool moved = false;
+  if (progress.way == Way::copied || progress.header_done < limits::frame_header_bytes) {
+    Result<bool> copied = copy_out(slot, progress.way == Way::lent ? 0 : limit, transport);
+    if (!copied) return copied;
+    moved = *copied;
+  }
+  if (progress.way == Way::lent && progress.header_done == limits::frame_header_bytes) {
+    Result<bool> lent = lend_out(slot, limit, transport);
+    if (!lent) return lent;
+    moved = *lent || moved;
+  }
+  if (progress.header_done == limits::frame_header_bytes && progress.done == progress.bytes) {
+    ++counters.messages_sent;
+    counters.bytes_sent += progress.bytes;
+    cursor_.complete(slot);
+  }
+  return moved;
+}
+
+Result<bool> Execution::copy_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport) {
+  Progress& progress = progress_[slot];
   FrameBytes header = header_;
   WireWriter(std::span(header).subspan(kPayloadBytesOffset)).u64(progress.bytes);
   std::array<std::span<const std::byte>, 3> pieces;
@@ -105,17 +127,58 @@ Result<bool> Execution::advance_send(Cursor::Slot slot, std::uint64_t limit, Tra
     pieces[count++] = {stretch.data, static_cast<std::size_t>(bytes)};
     at += bytes;
   }
-  Result<std::size_t> taken = transport.send({step.peer, setup_.channel}, {pieces.data(), count});
+  Result<std::size_t> taken = transport.send({cursor_.step(slot).peer, setup_.channel}, {pieces.data(), count});
   if (!taken) return taken.status();
   const std::uint64_t of_header = std::min<std::uint64_t>(*taken, header.size() - progress.header_done);
   progress.header_done += of_header;
   progress.done += *taken - of_header;
-  if (progress.header_done == header.size() && progress.done == progress.bytes) {
-    ++counters.messages_sent;
-    counters.bytes_sent += progress.bytes;
-    cursor_.complete(slot);
-  }
   return *taken > 0;
+}
+
+// One loan a stretch. A byte counts as done, so that later steps may overwrite it, once the peer has read it.
+Result<bool> Execution::lend_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport) {
+  Progress& progress = progress_[slot];
+  const Region::Stretch& first = progress.target.stretches()[0];
+  const bool in_first = progress.done < first.bytes;
+  const std::uint64_t begin = in_first ? 0 : first.bytes;
+  const Region::Stretch& stretch = in_first ? first : progress.target.stretches()[1];
+  const std::uint64_t ready = std::min(limit - begin, stretch.bytes);
+  auto lent = transport.lend({cursor_.step(slot).peer, setup_.channel},
+                             {stretch.data, static_cast<std::size_t>(stretch.bytes)}, static_cast<std::size_t>(ready));
+  if (!lent) return lent.status();
+  if (!*lent) {
+    progress.way = Way::copied;
+    return true;
+  }
+  const bool moved = begin + **lent > progress.done || begin + ready > progress.offered;
+  progress.done = begin + **lent;
+  progress.offered = begin + ready;
+  return moved;
+}
+
+// A message between two ranks is lent only where a copy could not have ended before the receiver comes: users count on
+// sends that fit the stream.
+bool Execution::worth_lending(Cursor::Slot slot, Transport& transport) const {
+  const Progress& progress = progress_[slot];
+  const std::uint64_t least =
+      setup_.channel == Channel::collective ? limits::loan_bytes_min : limits::ring_bytes_default + 1;
+  if (progress.bytes < least) return false;
+  for (const Region::Stretch& stretch : progress.target.stretches()) {
+    const std::span<const std::byte> bytes(stretch.data, static_cast<std::size_t>(stretch.bytes));
+    if (!bytes.empty() && !transport.lends({cursor_.step(slot).peer, setup_.channel}, bytes)) return false;
+  }
+  return !next_receive_overwrites(slot);
+}
+
+// Where two ranks exchange one range in place, each would wait for the other to have read what it is about to overwrite.
+bool Execution::next_receive_overwrites(Cursor::Slot send) const {
+  bool overwrites = false;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    if (cursor_.index(slot) < cursor_.index(send) || cursor_.step(slot).verb != Verb::recv) return true;
+    overwrites = (cursor_.hazards(slot) >> send & 1u) != 0;
+    return false;
+  });
+  return overwrites;
 }
 
 Result<bool> Execution::advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters) {
@@ -171,7 +234,7 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
           round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
       if (bytes == 0) break;
       write(slot, into, shown->data(), bytes, counters);
-      transport.consume(from, static_cast<std::size_t>(bytes));
+      if (!transport.consume(from, static_cast<std::size_t>(bytes))) return transport.peek(from, 1).status();
       progress.done += bytes;
     }
     if (progress.done - start >= kCopyBytes) break;  // the other steps' turn

@@ -5,14 +5,18 @@
 // reduced, and two ranks that exchange whole buffers in place (recursive doubling) need no second buffer.
 // Where nothing moves that way, arrived messages are drained into staging, one for each peer, which is the window that the
 // proofs grant (verify/).
+// A long message from registered memory is not copied but lent: the send step is done with a byte once the receiver has
+// read it where it lies. Its window is zero, and staging grants the rest.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "engine/binding.hpp"
 #include "engine/call.hpp"
 #include "gradsync/counters.hpp"
@@ -37,8 +41,12 @@ class Execution {
 
   // Moves what can move now; true if anything did. A failure is final.
   Result<bool> advance(Transport& transport, Counters& counters);
-  // For a pass in which nothing moved: drains messages whose steps cannot take them yet, so that their senders get on.
-  Result<bool> stage(Transport& transport, Counters& counters);
+  // For a pass in which nothing moved: drains messages whose steps cannot take them yet, so that their senders get on. Those
+  // that are beyond the lookahead at once; those whose step waits for another after a standstill of
+  // limits::held_back_patience, as that is most often only a late peer.
+  Result<bool> stage(Transport& transport, Counters& counters, TimePoint now);
+  // When `stage` will have something to do if nothing moves until then; nothing if it will not.
+  std::optional<TimePoint> stages_at() const;
   // Looks at the first frame of every stream that is open to us, awaited or not: a peer that called something else is found
   // even where this rank's schedule does not wait for it.
   Status check_senders(Transport& transport);
@@ -51,6 +59,7 @@ class Execution {
   const Setup& setup() const { return setup_; }
 
  private:
+  enum class Way : std::uint8_t { undecided, copied, lent };
   struct Progress {
     Region target, source;    // source: local steps only
     std::uint64_t bytes = 0;  // of the target
@@ -58,6 +67,8 @@ class Execution {
     std::uint64_t header_done = 0;  // bytes of the frame header sent or consumed
     bool staged = false;            // the payload comes from staging_
     bool divides = false;           // what is written is the end of an average
+    Way way = Way::undecided;       // of a send
+    std::uint64_t offered = 0;      // of a loan: position up to which the peer may read
   };
   struct Staged {
     std::uint32_t peer = 0;
@@ -68,6 +79,10 @@ class Execution {
   void begin(Cursor::Slot slot);
   Result<bool> advance_step(Cursor::Slot slot, Transport& transport, Counters& counters);
   Result<bool> advance_send(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  Result<bool> copy_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
+  Result<bool> lend_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
+  bool worth_lending(Cursor::Slot slot, Transport& transport) const;
+  bool next_receive_overwrites(Cursor::Slot send) const;
   Result<bool> advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
   Result<bool> take_from_stream(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
   bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
@@ -80,7 +95,9 @@ class Execution {
   Result<bool> take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport);
   Status check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const;
   Status with_context(Status status, Cursor::Slot slot) const;
-  bool send_waits() const;
+  Result<bool> stage_held_back(Transport& transport, Counters& counters);
+  bool held_back(Cursor::Slot slot) const;
+  Result<bool> open_staging(std::uint32_t peer, std::uint64_t bytes, std::uint64_t arrived, Counters& counters);
   Result<bool> stage_peer(std::uint32_t peer, std::uint64_t payload_bytes, Transport& transport, Counters& counters);
   Staged* staged_from(std::uint32_t peer);
 
@@ -92,6 +109,7 @@ class Execution {
   std::array<Progress, limits::lookahead_steps> progress_;
   std::array<std::uint64_t, limits::lookahead_steps> begun_;  // step number + 1 that progress_ belongs to
   std::vector<Staged> staging_;
+  std::optional<TimePoint> still_since_;  // the first `stage` since something moved
 };
 
 // "all_reduce #42": how errors name an operation.

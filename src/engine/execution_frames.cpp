@@ -80,36 +80,22 @@ Status Execution::with_context(Status status, Cursor::Slot slot) const {
   return status;
 }
 
-bool Execution::send_waits() const {
-  bool waits = false;
-  cursor_.for_each_live([&](Cursor::Slot slot) {
-    waits = cursor_.step(slot).verb == Verb::send;
-    return !waits;
-  });
-  return waits;
-}
-
 Execution::Staged* Execution::staged_from(std::uint32_t peer) {
   const auto it = std::find_if(staging_.begin(), staging_.end(), [&](const Staged& s) { return s.peer == peer; });
   return it == staging_.end() ? nullptr : &*it;
 }
 
-// Every peer that we still have to receive from gets one message staged, that of its next recv step: where a send waits for
-// room, all such messages; else only those beyond the lookahead, whose senders may hold up others.
-Result<bool> Execution::stage(Transport& transport, Counters& counters) {
-  const bool all = send_waits();
+// Every peer that we still have to receive from gets one message staged, that of its next recv step, if that step is beyond
+// the lookahead: its sender may hold up others. The steps within take their messages themselves.
+Result<bool> Execution::stage(Transport& transport, Counters& counters, TimePoint now) {
+  if (!still_since_) still_since_ = now;
   bool moved = false;
   std::vector<std::uint32_t> senders, seen;
   transport.append_senders(setup_.channel, senders);
   std::uint64_t first_live = setup_.schedule->steps.size();
   cursor_.for_each_live([&](Cursor::Slot slot) {
-    first_live = std::min(first_live, cursor_.index(slot));
-    const Progress& p = progress_[slot];
-    // A message that goes straight to its place is not staged.
-    if (cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 && p.header_done != 0 &&
-        !p.staged)
-      seen.push_back(cursor_.step(slot).peer);
-    return true;
+    first_live = cursor_.index(slot);
+    return false;
   });
   const auto has = [](const std::vector<std::uint32_t>& list, std::uint32_t rank) {
     return std::find(list.begin(), list.end(), rank) != list.end();
@@ -119,13 +105,63 @@ Result<bool> Execution::stage(Transport& transport, Counters& counters) {
     if (step.verb != Verb::recv || has(seen, step.peer) || !has(senders, step.peer)) continue;
     if (cursor_.is_done(i)) continue;
     seen.push_back(step.peer);
-    if (!all && cursor_.is_live(i)) continue;
+    if (cursor_.is_live(i)) continue;
     Result<bool> staged =
         stage_peer(step.peer, setup_.binding.region(step.space, step.range()).bytes(), transport, counters);
     if (!staged) return staged;
     moved = moved || *staged;
   }
+  if (!moved && now - *still_since_ >= limits::held_back_patience) return stage_held_back(transport, counters);
   return moved;
+}
+
+// A message that goes straight to its place, and whose step may not go on before an earlier one has.
+bool Execution::held_back(Cursor::Slot slot) const {
+  const Progress& progress = progress_[slot];
+  return cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 &&
+         progress.header_done != 0 && !progress.staged && progress.done < progress.bytes &&
+         progress.done == limit_of(slot);
+}
+
+std::optional<TimePoint> Execution::stages_at() const {
+  if (!still_since_) return std::nullopt;
+  bool any = false;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    any = held_back(slot);
+    return !any;
+  });
+  return any ? std::optional(*still_since_ + limits::held_back_patience) : std::nullopt;
+}
+
+Result<bool> Execution::stage_held_back(Transport& transport, Counters& counters) {
+  Result<bool> moved = false;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    if (!held_back(slot)) return true;
+    const std::uint32_t peer = cursor_.step(slot).peer;
+    Result<std::span<const std::byte>> shown = transport.peek({peer, setup_.channel}, 1);
+    if (!shown) return moved = shown.status(), false;
+    if (shown->empty()) return true;
+    Progress& progress = progress_[slot];
+    Result<bool> opened = open_staging(peer, progress.bytes, progress.done, counters);
+    if (opened) opened = stage_peer(peer, progress.bytes, transport, counters);
+    if (!opened) return moved = opened, false;
+    progress.staged = true;
+    moved = true;
+    return true;
+  });
+  return moved;
+}
+
+Result<bool> Execution::open_staging(std::uint32_t peer, std::uint64_t bytes, std::uint64_t arrived,
+                                     Counters& counters) {
+  std::unique_ptr<std::byte[]> data(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
+  if (!data)
+    return failure(ErrorCode::out_of_memory, "no memory for the {} bytes of an early message of rank {}", bytes, peer);
+  staging_.push_back({peer, std::move(data), bytes, arrived});
+  std::uint64_t total = 0;
+  for (const Staged& s : staging_) total += s.bytes;
+  counters.staging_bytes_peak = std::max(counters.staging_bytes_peak, total);
+  return true;
 }
 
 Result<bool> Execution::stage_peer(std::uint32_t peer, std::uint64_t payload_bytes, Transport& transport,
@@ -134,15 +170,9 @@ Result<bool> Execution::stage_peer(std::uint32_t peer, std::uint64_t payload_byt
   if (!staged) {
     Result<bool> taken = take_header(peer, payload_bytes, transport);
     if (!taken || !*taken) return taken;
-    std::unique_ptr<std::byte[]> data(new (std::nothrow) std::byte[static_cast<std::size_t>(payload_bytes)]);
-    if (!data)
-      return failure(ErrorCode::out_of_memory, "no memory for the {} bytes of an early message of rank {}",
-                     payload_bytes, peer);
-    staging_.push_back({peer, std::move(data), payload_bytes, 0});
+    Result<bool> opened = open_staging(peer, payload_bytes, 0, counters);
+    if (!opened) return opened;
     staged = &staging_.back();
-    std::uint64_t total = 0;
-    for (const Staged& s : staging_) total += s.bytes;
-    counters.staging_bytes_peak = std::max(counters.staging_bytes_peak, total);
   }
   const std::span<std::byte> rest(staged->data.get() + staged->arrived,
                                   static_cast<std::size_t>(staged->bytes - staged->arrived));

@@ -19,6 +19,8 @@ class Flow {
     next_piece();
   }
 
+  std::size_t lent = 0;  // of a loan under way: what the peer has read
+
   std::uint64_t passed() const { return passed_; }
   std::uint64_t piece_left() const { return piece_end_ - passed_; }
   // Whether somebody waits for this piece's time, true once more when it has come: look again.
@@ -71,11 +73,15 @@ class Fault final : public Transport {
   TransportKind kind() const override { return inner_->kind(); }
   Result<std::size_t> send(Peer to, Pieces pieces) override;
   Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) override;
-  void consume(Peer from, std::size_t count) override {
-    if (count == 0) return;
-    inner_->consume(from, count);
+  bool consume(Peer from, std::size_t count) override {
+    if (count == 0) return true;
+    const bool sound = inner_->consume(from, count);
     flow(from, Direction::in).pass(count);
+    return sound;
   }
+  bool lends(Peer to, std::span<const std::byte> bytes) override { return inner_->lends(to, bytes); }
+  Result<std::optional<std::size_t>> lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) override;
+  void withdraw() override { inner_->withdraw(); }
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     inner_->append_senders(channel, out);
   }
@@ -141,6 +147,20 @@ Result<std::size_t> Fault::send(Peer to, Pieces pieces) {
   auto taken = inner_->send(to, first);
   if (taken.ok()) out.pass(*taken);
   return taken;
+}
+
+// Held back, cut and lost on the reader's side like all bytes; here only the loss and the partition count.
+Result<std::optional<std::size_t>> Fault::lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) {
+  Flow& out = flow(to, Direction::out);
+  if (Status status = lost(to, out); !status.ok()) return status;
+  const std::size_t before = out.lent;
+  const std::uint64_t most = std::min<std::uint64_t>(ready, before + allowance(to, out));
+  if (most == 0) return std::optional<std::size_t>(0);
+  auto lent = inner_->lend(to, bytes, static_cast<std::size_t>(most));
+  if (!lent.ok() || !*lent) return out.lent = 0, lent;
+  if (**lent > before) out.pass(**lent - before);
+  out.lent = **lent == bytes.size() ? 0 : **lent;
+  return lent;
 }
 
 Result<std::span<const std::byte>> Fault::peek(Peer from, std::size_t at_least) {

@@ -21,6 +21,7 @@ struct Stream {
   std::uint32_t from = 0;
   Channel channel = Channel::collective;
   Mapping memory;
+  std::shared_ptr<const Pages> lent = nullptr;  // the sender's to change; kept while the receiver may read it
 };
 
 // What the others see of a rank. The flags are written seldom and read at every send.
@@ -56,9 +57,10 @@ namespace {
 
 class Loopback final : public Transport {
  public:
-  Loopback(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank)
+  Loopback(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank, std::shared_ptr<PageRegistry> pages)
       : fabric_(std::move(fabric)),
         rank_(rank),
+        pages_(std::move(pages)),
         place_(fabric_->places[rank]),
         outgoing_(fabric_->size),
         incoming_(fabric_->size) {}
@@ -67,7 +69,10 @@ class Loopback final : public Transport {
   TransportKind kind() const override { return TransportKind::loopback; }
   Result<std::size_t> send(Peer to, Pieces pieces) override;
   Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) override;
-  void consume(Peer from, std::size_t count) override;
+  bool consume(Peer from, std::size_t count) override;
+  bool lends(Peer, std::span<const std::byte> bytes) override { return pages_ && pages_->find(bytes) != nullptr; }
+  Result<std::optional<std::size_t>> lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) override;
+  void withdraw() override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
   int descriptor() const override { return place_.event.get(); }
@@ -88,6 +93,8 @@ class Loopback final : public Transport {
   };
 
   Result<Outgoing*> open(Peer to);
+  Result<Outgoing*> stream_to(Peer to);  // opened if it was not
+  static bool borrow(Incoming& stream);
   Incoming* find(Peer from);  // nullptr: the peer has not opened the stream yet
   void fetch_arrived();
   Status lost(const char* what, std::uint32_t peer) const {
@@ -98,6 +105,7 @@ class Loopback final : public Transport {
 
   std::shared_ptr<LoopbackFabric> fabric_;
   std::uint32_t rank_;
+  std::shared_ptr<PageRegistry> pages_;
   MakingProcess maker_;
   Place& place_;
   PeerTable<std::unique_ptr<Outgoing>> outgoing_;
@@ -133,15 +141,17 @@ Result<Loopback::Outgoing*> Loopback::open(Peer to) {
   return slot.get();
 }
 
-Result<std::size_t> Loopback::send(Peer to, Pieces pieces) {
+Result<Loopback::Outgoing*> Loopback::stream_to(Peer to) {
   auto* const slot = outgoing_.find(to);
-  Outgoing* stream = slot ? slot->get() : nullptr;
+  if (slot && *slot) return slot->get();
+  return open(to);
+}
+
+Result<std::size_t> Loopback::send(Peer to, Pieces pieces) {
   if (gone(to.rank)) return lost("send to", to.rank);
-  if (!stream) {
-    auto opened = open(to);
-    if (!opened.ok()) return opened.status();
-    stream = *opened;
-  }
+  auto opened = stream_to(to);
+  if (!opened.ok()) return opened.status();
+  Outgoing* const stream = *opened;
   PieceCursor from(pieces);
   std::size_t taken = 0;
   while (from.left() > 0) {
@@ -153,6 +163,43 @@ Result<std::size_t> Loopback::send(Peer to, Pieces pieces) {
   }
   stream->wants_room = from.left() > 0;
   return taken;
+}
+
+// A pointer says it all: the receiver is a thread of this process.
+Result<std::optional<std::size_t>> Loopback::lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) {
+  const bool reader_gone = gone(to.rank);  // before its count is looked at: all that it ever read then shows
+  auto opened = stream_to(to);
+  if (!opened.ok()) return opened.status();
+  Outgoing& stream = **opened;
+  if (!stream.ring.lending()) {
+    if (reader_gone) return lost("send to", to.rank);
+    auto pages = pages_ ? pages_->find(bytes) : nullptr;
+    if (!pages) return std::optional<std::size_t>();
+    stream.stream->lent = std::move(pages);
+    stream.ring.lend({0, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()});
+  }
+  if (stream.ring.loan_ready(ready)) fabric_->wake(to.rank);
+  auto read = stream.ring.loan_read();
+  if (!read.ok()) return read.status();
+  if (!stream.ring.lending()) stream.stream->lent.reset();
+  else if (reader_gone) return lost("send to", to.rank);
+  return std::optional<std::size_t>(static_cast<std::size_t>(read->value()));
+}
+
+void Loopback::withdraw() {
+  if (!maker_.is_this()) return;
+  for (Outgoing* stream : outgoing_open_) {
+    if (!stream->ring.lending()) continue;
+    stream->ring.withdraw();
+    fabric_->wake(stream->to);
+  }
+}
+
+bool Loopback::borrow(Incoming& stream) {
+  const auto loan = stream.ring.next_loan();
+  if (!loan) return false;
+  stream.ring.take_loan(*loan, reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(loan->offset)));
+  return true;
 }
 
 void Loopback::fetch_arrived() {
@@ -185,17 +232,19 @@ Result<std::span<const std::byte>> Loopback::peek(Peer from, std::size_t at_leas
     return std::span<const std::byte>();
   }
   auto shown = stream->ring.peek(at_least);
+  if (shown.ok() && shown->empty() && borrow(*stream)) shown = stream->ring.peek(at_least);
   if (sender_gone && shown.ok() && shown->size() < std::max<std::size_t>(at_least, 1))
     return lost("receive from", from.rank);
   return shown;
 }
 
-void Loopback::consume(Peer from, std::size_t count) {
-  if (count == 0) return;
+bool Loopback::consume(Peer from, std::size_t count) {
+  if (count == 0) return true;
   Incoming* const stream = find(from);
   GRADSYNC_CHECK(stream != nullptr);
-  stream->ring.consume(count);
+  const bool sound = stream->ring.consume(count);
   if (stream->ring.take_writer_asleep()) fabric_->wake(from.rank);
+  return sound;
 }
 
 Result<std::size_t> Loopback::receive(Peer from, std::span<std::byte> into) {
@@ -210,7 +259,7 @@ Result<std::size_t> Loopback::receive(Peer from, std::span<std::byte> into) {
   while (moved < into.size()) {
     auto step = stream->ring.read(into.subspan(moved, std::min(into.size() - moved, kRingPublishBytes)));
     if (!step.ok()) return step.status();
-    if (*step == 0) break;
+    if (*step == 0 && !borrow(*stream)) break;
     moved += *step;
     if (stream->ring.take_writer_asleep()) fabric_->wake(from.rank);
   }
@@ -236,8 +285,9 @@ bool Loopback::arm() {
   if (opened_looked_ != opened_fetched_) fetch_arrived();
   for (Incoming* stream : incoming_open_) changed |= stream->ring.bytes_changed();
   for (Outgoing* stream : outgoing_open_) {
-    stream->ring.set_asleep(stream->wants_room);
-    if (stream->wants_room) changed |= stream->ring.room_changed();
+    const bool waits = stream->wants_room || stream->ring.lending();
+    stream->ring.set_asleep(waits);
+    if (waits) changed |= stream->ring.room_changed();
   }
   return !changed;
 }
@@ -256,13 +306,14 @@ std::shared_ptr<LoopbackFabric> make_loopback_fabric(std::uint32_t size, std::si
   return std::make_shared<LoopbackFabric>(size, ring_bytes);
 }
 
-std::unique_ptr<Transport> loopback_transport(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank) {
+std::unique_ptr<Transport> loopback_transport(std::shared_ptr<LoopbackFabric> fabric, std::uint32_t rank,
+                                              std::shared_ptr<PageRegistry> pages) {
   GRADSYNC_CHECK(fabric && rank < fabric->size);
   Place& place = fabric->places[rank];
   GRADSYNC_CHECK(!place.taken.exchange(true));
   place.event.reset(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!place.event) throw Error(failure(ErrorCode::unavailable, "rank {}: no eventfd: {}", rank, errno_text(errno)));
-  return std::make_unique<Loopback>(std::move(fabric), rank);
+  return std::make_unique<Loopback>(std::move(fabric), rank, std::move(pages));
 }
 
 }  // namespace gradsync

@@ -12,8 +12,8 @@ Mapping::~Mapping() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-Result<Mapping> Mapping::map(int memory, std::size_t bytes, int flags) {
-  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, memory, 0);
+Result<Mapping> Mapping::map(int memory, std::size_t bytes, int protection, int flags) {
+  void* const at = ::mmap(nullptr, bytes, protection, flags, memory, 0);
   if (at == MAP_FAILED)
     return failure(ErrorCode::out_of_memory, "mapping {} bytes of stream memory: {}", bytes, errno_text(errno));
   Mapping mapping;
@@ -21,8 +21,15 @@ Result<Mapping> Mapping::map(int memory, std::size_t bytes, int flags) {
   return mapping;
 }
 
-Result<Mapping> Mapping::anonymous(std::size_t bytes) { return map(-1, bytes, MAP_PRIVATE | MAP_ANONYMOUS); }
-Result<Mapping> Mapping::shared(int memory, std::size_t bytes) { return map(memory, bytes, MAP_SHARED); }
+Result<Mapping> Mapping::anonymous(std::size_t bytes) {
+  return map(-1, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+}
+Result<Mapping> Mapping::shared(int memory, std::size_t bytes) {
+  return map(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
+}
+Result<Mapping> Mapping::shared_for_reading(int memory, std::size_t bytes) {
+  return map(memory, bytes, PROT_READ, MAP_SHARED);
+}
 
 namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;

@@ -25,11 +25,13 @@ class Mapping {
   static Result<Mapping> anonymous(std::size_t bytes);
   // The first `bytes` of a memfd, shared. The caller made sure that it cannot shrink.
   static Result<Mapping> shared(int memory, std::size_t bytes);
+  // The same, never to be written through `bytes()`.
+  static Result<Mapping> shared_for_reading(int memory, std::size_t bytes);
 
   std::span<std::byte> bytes() const { return bytes_; }
 
  private:
-  static Result<Mapping> map(int memory, std::size_t bytes, int flags);
+  static Result<Mapping> map(int memory, std::size_t bytes, int protection, int flags);
   std::span<std::byte> bytes_;
 };
 

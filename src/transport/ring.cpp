@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/limits.hpp"
+
 namespace gradsync {
 
 RingWriter::RingWriter(std::span<std::byte> memory) {
@@ -16,6 +18,7 @@ RingWriter::RingWriter(std::span<std::byte> memory) {
 }
 
 Result<std::size_t> RingWriter::write(PieceCursor& from) {
+  GRADSYNC_CHECK(!lending_);
   const std::size_t wanted = std::min(from.left(), kRingPublishBytes);
   if (capacity_ - (head_ - tail_) < wanted) {
     const std::uint64_t tail = header_->tail.load(std::memory_order_acquire);
@@ -36,9 +39,53 @@ Result<std::size_t> RingWriter::write(PieceCursor& from) {
 
 bool RingWriter::room_changed() {
   const std::uint64_t tail = header_->tail.load(std::memory_order_seq_cst);
+  if (lending_) {
+    const std::uint64_t read = header_->loan_read.load(std::memory_order_seq_cst);
+    const bool refused = header_->loans_refused.load(std::memory_order_seq_cst) != 0;
+    if (std::exchange(loan_read_looked_, read) != read || refused) return true;
+  }
   if (tail == tail_) return false;
   if (tail - tail_ <= head_ - tail_) tail_ = tail;  // otherwise the next write reports it
   return true;
+}
+
+void RingWriter::lend(const Loan& loan) {
+  GRADSYNC_CHECK(!lending_ && loan.bytes > 0);
+  lending_ = true;
+  loan_first_ += std::exchange(loan_bytes_, loan.bytes);
+  loan_ready_ = loan_read_looked_ = loan_first_;
+  header_->loan_memory.store(loan.memory, std::memory_order_relaxed);
+  header_->loan_offset.store(loan.offset, std::memory_order_relaxed);
+  header_->loan_bytes.store(loan.bytes, std::memory_order_relaxed);
+  header_->loans.store(++loans_, std::memory_order_seq_cst);
+}
+
+bool RingWriter::loan_ready(std::uint64_t bytes) {
+  GRADSYNC_CHECK(lending_ && bytes <= loan_bytes_ && loan_first_ + bytes >= loan_ready_);
+  if (loan_first_ + bytes == loan_ready_) return false;
+  loan_ready_ = loan_first_ + bytes;
+  header_->loan_ready.store(loan_ready_, std::memory_order_seq_cst);
+  return true;
+}
+
+Result<std::optional<std::uint64_t>> RingWriter::loan_read() {
+  GRADSYNC_CHECK(lending_);
+  const std::uint64_t read = header_->loan_read.load(std::memory_order_acquire);
+  if (loans_refused()) {
+    lending_ = false;
+    loan_bytes_ = 0;
+    return std::optional<std::uint64_t>();
+  }
+  if (read < loan_read_looked_ || read > loan_ready_)
+    return failure(ErrorCode::protocol, "ring: the reader has read byte {} of loans, expected {} to {}", read,
+                   loan_read_looked_, loan_ready_);
+  loan_read_looked_ = read;
+  if (read == loan_first_ + loan_bytes_) lending_ = false;
+  return std::optional<std::uint64_t>(read - loan_first_);
+}
+
+void RingWriter::withdraw() {
+  if (lending_) header_->loan_withdrawn.store(1, std::memory_order_seq_cst);
 }
 
 Result<RingReader> RingReader::attach(std::span<std::byte> memory) {
@@ -60,6 +107,7 @@ Result<RingReader> RingReader::attach(std::span<std::byte> memory) {
 
 Result<std::span<const std::byte>> RingReader::peek(std::size_t at_least) {
   GRADSYNC_CHECK(at_least <= kPeekBytes);
+  if (loan_data_ != nullptr) return peek_loan();
   if (head_ - tail_ < std::max<std::size_t>(at_least, 1)) {
     const std::uint64_t head = header_->head.load(std::memory_order_acquire);
     head_looked_ = head;
@@ -77,7 +125,56 @@ Result<std::span<const std::byte>> RingReader::peek(std::size_t at_least) {
   return std::span<const std::byte>(bounce_.data(), shown);
 }
 
-void RingReader::consume(std::size_t count) {
+Result<std::span<const std::byte>> RingReader::peek_loan() {
+  if (header_->loan_withdrawn.load(std::memory_order_acquire) != 0)
+    return failure(ErrorCode::peer_lost, "the sender has ended its operation");
+  const std::uint64_t ready = header_->loan_ready.load(std::memory_order_acquire);
+  if (ready < loan_ready_ || ready > loan_first_ + loan_bytes_)
+    return failure(ErrorCode::protocol, "ring: the writer lent byte {}, expected {} to {}", ready, loan_ready_,
+                   loan_first_ + loan_bytes_);
+  loan_ready_ = ready;
+  return std::span<const std::byte>(loan_data_ + (loan_read_ - loan_first_),
+                                    static_cast<std::size_t>(ready - loan_read_));
+}
+
+bool RingReader::consume_loan(std::size_t count) {
+  GRADSYNC_CHECK(count <= loan_ready_ - loan_read_);
+  loan_read_ += count;
+  const bool all = loan_read_ == loan_first_ + loan_bytes_;
+  // All that is ready: the writer may wait for these very bytes to make more.
+  if (!all && loan_read_ != loan_ready_ && loan_read_ - loan_read_published_ < limits::loan_publish_bytes) return true;
+  loan_read_published_ = loan_read_;
+  released_news_ = true;
+  header_->loan_read.store(loan_read_, std::memory_order_seq_cst);
+  // After the store: what was read before it is sound if nothing is withdrawn yet.
+  const bool sound = header_->loan_withdrawn.load(std::memory_order_seq_cst) == 0;
+  if (all && sound) loan_data_ = nullptr;
+  return sound;
+}
+
+std::optional<Loan> RingReader::next_loan() {
+  if (loan_data_ != nullptr || header_->loans.load(std::memory_order_acquire) == loans_) return std::nullopt;
+  if (header_->head.load(std::memory_order_acquire) != tail_) return std::nullopt;
+  return Loan{header_->loan_memory.load(std::memory_order_relaxed),
+              header_->loan_offset.load(std::memory_order_relaxed),
+              header_->loan_bytes.load(std::memory_order_relaxed)};
+}
+
+void RingReader::take_loan(const Loan& loan, const std::byte* data) {
+  ++loans_;
+  loan_data_ = data;
+  loan_first_ = loan_ready_ = loan_read_;
+  loan_bytes_ = loan.bytes;
+}
+
+void RingReader::refuse_loan() {
+  ++loans_;
+  released_news_ = true;
+  header_->loans_refused.store(1, std::memory_order_seq_cst);
+}
+
+bool RingReader::consume(std::size_t count) {
+  if (loan_data_ != nullptr) return consume_loan(count);
   GRADSYNC_CHECK(count <= head_ - tail_);
   tail_ += count;
   index_ += count;
@@ -88,6 +185,7 @@ void RingReader::consume(std::size_t count) {
     released_news_ = true;
     header_->tail.store(tail_, std::memory_order_seq_cst);
   }
+  return true;
 }
 
 Result<std::size_t> RingReader::read(std::span<std::byte> into) {
@@ -102,7 +200,7 @@ Result<std::size_t> RingReader::read(std::span<std::byte> into) {
     // In steps, so that the writer gets room before the end.
     const std::size_t count = std::min({shown->size(), into.size() - moved, kRingPublishBytes});
     std::memcpy(into.data() + moved, shown->data(), count);
-    consume(count);
+    if (!consume(count)) return peek(1).status();  // taken back: why
     moved += count;
   }
   return moved;
@@ -110,7 +208,11 @@ Result<std::size_t> RingReader::read(std::span<std::byte> into) {
 
 bool RingReader::bytes_changed() {
   const std::uint64_t head = header_->head.load(std::memory_order_seq_cst);
-  return std::exchange(head_looked_, head) != head;
+  const std::uint64_t loans = header_->loans.load(std::memory_order_seq_cst) +
+                              header_->loan_ready.load(std::memory_order_seq_cst) +
+                              header_->loan_withdrawn.load(std::memory_order_seq_cst);  // all only grow
+  const bool lent = std::exchange(loan_news_looked_, loans) != loans;
+  return std::exchange(head_looked_, head) != head || lent;
 }
 
 }  // namespace gradsync

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/process.hpp"
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
 #include "transport/shm.hpp"
@@ -28,7 +29,7 @@ class FailedArrival final : public Incoming {
  public:
   explicit FailedArrival(Status status) { failure_ = std::move(status); }
   Result<std::span<const std::byte>> peek(std::size_t) override { return failure_; }
-  void consume(std::size_t) override {}
+  bool consume(std::size_t) override { return true; }
   Result<std::size_t> receive(std::span<std::byte>) override { return failure_; }
 };
 
@@ -47,7 +48,10 @@ class Router final : public Transport, private Watcher {
   TransportKind kind() const override;
   Result<std::size_t> send(Peer to, Pieces pieces) override;
   Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) override;
-  void consume(Peer from, std::size_t count) override;
+  bool consume(Peer from, std::size_t count) override;
+  bool lends(Peer to, std::span<const std::byte> bytes) override;
+  Result<std::optional<std::size_t>> lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) override;
+  void withdraw() override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     for (const Sender& sender : senders_)
@@ -90,6 +94,7 @@ class Router final : public Transport, private Watcher {
   Result<Incoming*> stream_from(Peer from);
 
   TransportConfig config_;
+  MakingProcess maker_;
   std::shared_ptr<Dialer> dialer_;
   std::shared_ptr<Inbox> inbox_;
   Poller poller_;
@@ -120,7 +125,7 @@ TransportKind Router::kind() const {
 Result<std::unique_ptr<Outgoing>> Router::dial(Peer to) {
   Dialer::Call call{.kind = kind_to(to.rank), .to = to.rank, .channel = to.channel};
   if (call.kind == TransportKind::shm) {
-    auto stream = open_shm(call, name(to.rank), config_.ring_bytes, *dialer_, poller_);
+    auto stream = open_shm(call, name(to.rank), {config_.ring_bytes, config_.pages}, *dialer_, poller_);
     if (stream.ok() || stream.status().code != ErrorCode::out_of_memory) return stream;
     if (!std::exchange(warned_, true))
       fmt::print(stderr, "gradsync: warning: rank {} uses tcp inside the host: {}\n", config_.rank,
@@ -229,11 +234,33 @@ Result<std::span<const std::byte>> Router::peek(Peer from, std::size_t at_least)
   return (*stream)->peek(at_least);
 }
 
-void Router::consume(Peer from, std::size_t count) {
-  if (count == 0) return;
+bool Router::consume(Peer from, std::size_t count) {
+  if (count == 0) return true;
   Incoming* const stream = find(incoming_, from);
   GRADSYNC_CHECK(stream != nullptr);
-  stream->consume(count);
+  return stream->consume(count);
+}
+
+bool Router::lends(Peer to, std::span<const std::byte> bytes) {
+  if (kind_to(to.rank) != TransportKind::shm || to.rank == config_.rank) return false;
+  Outgoing* const stream = find(outgoing_, to);
+  return (stream ? stream : open(to))->lends(bytes);
+}
+
+Result<std::optional<std::size_t>> Router::lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) {
+  Outgoing* const stream = find(outgoing_, to);
+  GRADSYNC_CHECK(stream != nullptr);
+  auto lent = stream->lend(bytes, ready);
+  if (!lent.ok() || !*lent || **lent == bytes.size()) return lent;
+  const Status lost = gone(to.rank);
+  if (lost.ok()) return lent;
+  lent = stream->lend(bytes, ready);  // it may have read the rest and left in between
+  return lent.ok() && *lent == bytes.size() ? lent : lost;
+}
+
+void Router::withdraw() {
+  if (!maker_.is_this()) return;  // a forked child: its parent's loans go on
+  for (Outgoing* stream : receivers_) stream->withdraw();
 }
 
 Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {

@@ -7,6 +7,7 @@
 
 #include "base/limits.hpp"
 #include "transport/inbox.hpp"
+#include "transport/pages.hpp"
 #include "transport/transport.hpp"
 
 namespace gradsync {
@@ -17,6 +18,7 @@ struct TransportConfig {
   TransportKind kind = TransportKind::automatic;        // shm: no rank may be elsewhere; tcp: inside a host too
   std::uint32_t lanes = 1;                              // connections of a TCP stream, at most limits::lanes_max
   std::size_t ring_bytes = limits::ring_bytes_default;  // of one shm stream, a multiple of 64
+  std::shared_ptr<PageRegistry> pages = nullptr;        // what may be lent inside the host; null: nothing
 };
 
 // Opens streams with `dialer` when first sent on, and takes what peers opened from `inbox`; what does not fit (rank, kind,

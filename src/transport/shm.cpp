@@ -1,67 +1,26 @@
 #include "transport/shm.hpp"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
+#include <algorithm>
 
-#include <array>
-#include <cerrno>
-
-#include "transport/mapping.hpp"
+#include "transport/doorbell.hpp"
+#include "transport/lending.hpp"
 #include "transport/ring.hpp"
 
 namespace gradsync {
 namespace {
 
-// The socket beside a ring. Without one (a rank's own ring) it neither rings nor breaks.
-class Doorbell final : public Watcher {
- public:
-  explicit Doorbell(Descriptor socket) : socket_(std::move(socket)) {}
-
-  Status watch(Poller& poller) { return poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, *this); }
-
-  void ring() {
-    if (!socket_) return;
-    const char byte = 1;
-    ssize_t sent;
-    do sent = ::send(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    while (sent < 0 && errno == EINTR);
-    // EAGAIN: it is full of rings that were not heard yet, one more says nothing new.
-    if (sent < 0 && errno != EAGAIN) lose(errno);
-  }
-
-  void on_events(std::uint32_t) override {
-    std::array<char, 256> rings;
-    while (!broken_) {
-      const ssize_t got = ::recv(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT);
-      if (got == 0) lose(0);
-      if (got < 0 && errno != EINTR) {
-        if (errno == EAGAIN) return;
-        lose(errno);
-      }
-    }
-  }
-
-  bool broken() const { return broken_; }
-  std::string why() const { return error_ == 0 ? "its process or communicator ended" : errno_text(error_); }
-
- private:
-  void lose(int error) { broken_ = true, error_ = error; }
-
-  Descriptor socket_;
-  bool broken_ = false;
-  int error_ = 0;
-};
-
 constexpr std::string_view kSend = "send to", kReceive = "receive from";
 
 class RingOutgoing final : public Outgoing {
  public:
-  RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, Descriptor socket, PeerName peer, Poller* poller)
+  RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, Descriptor socket, PeerName peer, Poller* poller,
+               std::shared_ptr<PageRegistry> pages)
       : memory_(std::move(memory)),
         ring_(ring),
         bell_(std::move(socket)),
         peer_(std::move(peer)),
-        poller_(poller) {}
+        poller_(poller),
+        pages_(std::move(pages)) {}
 
   Status watch() { return bell_.watch(*poller_); }
 
@@ -80,26 +39,66 @@ class RingOutgoing final : public Outgoing {
     return offered - from.left();
   }
 
+  bool lends(std::span<const std::byte> bytes) override {
+    return pages_ && !ring_.loans_refused() && pages_->find(bytes) != nullptr;
+  }
+
+  Result<std::optional<std::size_t>> lend(std::span<const std::byte> bytes, std::size_t ready) override {
+    const bool ended = bell_.broken();  // before the count is looked at: all that was ever read then shows
+    if (!ring_.lending() && (ended || !begin_loan(bytes))) {
+      if (ended) return failure();
+      return std::optional<std::size_t>();
+    }
+    const bool news = ring_.loan_ready(ready);
+    if (news && ring_.take_reader_asleep()) bell_.ring();
+    auto read = ring_.loan_read();
+    if (!read.ok()) return failure_ = peer_.failed(read.status().code, kSend, read.status().message);
+    if (!ring_.lending()) lent_.reset();
+    else if (ended) return failure();
+    else if (!news && poller_) poller_->collect_sometimes();
+    if (!*read) return std::optional<std::size_t>();
+    return std::optional<std::size_t>(static_cast<std::size_t>(**read));
+  }
+
+  void withdraw() override {
+    if (!ring_.lending()) return;
+    ring_.withdraw();
+    if (ring_.take_reader_asleep()) bell_.ring();
+  }
+
   const Status& failure() override {
     if (bell_.broken() && failure_.ok()) failure_ = peer_.failed(ErrorCode::peer_lost, kSend, bell_.why());
     return failure_;
   }
 
   bool arm() override {
-    if (!wants_room_) return false;
+    passed_.tell_freed(bell_);
+    if (!wants_room_ && !ring_.lending()) return false;
     ring_.set_asleep(true);
     return ring_.room_changed();
   }
   void disarm() override {
-    if (wants_room_) ring_.set_asleep(false);
+    if (wants_room_ || ring_.lending()) ring_.set_asleep(false);
   }
 
  private:
+  bool begin_loan(std::span<const std::byte> bytes) {
+    if (!pages_ || ring_.loans_refused()) return false;
+    auto pages = pages_->find(bytes);
+    if (!pages || !passed_.pass(pages, bell_)) return false;
+    ring_.lend({pages->id(), static_cast<std::uint64_t>(bytes.data() - pages->bytes().data()), bytes.size()});
+    lent_ = std::move(pages);
+    return true;
+  }
+
   std::shared_ptr<Mapping> memory_;
   RingWriter ring_;
   Doorbell bell_;
   PeerName peer_;
   Poller* poller_;
+  std::shared_ptr<PageRegistry> pages_;
+  PassedPages passed_;
+  std::shared_ptr<const Pages> lent_;  // of the loan under way
   bool wants_room_ = false;
 };
 
@@ -108,7 +107,7 @@ class RingIncoming final : public Incoming {
   RingIncoming(std::shared_ptr<Mapping> memory, RingReader ring, Descriptor socket, PeerName peer, Poller* poller)
       : memory_(std::move(memory)),
         ring_(std::move(ring)),
-        bell_(std::move(socket)),
+        bell_(std::move(socket), &borrowed_),
         peer_(std::move(peer)),
         poller_(poller) {}
 
@@ -118,6 +117,7 @@ class RingIncoming final : public Incoming {
     if (!failure_.ok()) return failure_;
     const bool ended = bell_.broken();  // before the ring is looked at: all that was ever written is then visible
     auto shown = ring_.peek(at_least);
+    if (shown.ok() && shown->empty() && borrow()) shown = ring_.peek(at_least);
     if (!shown.ok()) return failure_ = peer_.failed(shown.status().code, kReceive, shown.status().message);
     if (shown->size() >= std::max<std::size_t>(at_least, 1)) return shown;
     if (ended) return lost(shown->empty());
@@ -125,9 +125,10 @@ class RingIncoming final : public Incoming {
     return shown;
   }
 
-  void consume(std::size_t count) override {
-    ring_.consume(count);
+  bool consume(std::size_t count) override {
+    const bool sound = ring_.consume(count);
     if (ring_.take_writer_asleep()) bell_.ring();
+    return sound;
   }
 
   Result<std::size_t> receive(std::span<std::byte> into) override {
@@ -137,7 +138,7 @@ class RingIncoming final : public Incoming {
     while (moved < into.size()) {
       auto step = ring_.read(into.subspan(moved, std::min(into.size() - moved, kRingPublishBytes)));
       if (!step.ok()) return failure_ = peer_.failed(step.status().code, kReceive, step.status().message);
-      if (*step == 0) break;
+      if (*step == 0 && !borrow()) break;
       moved += *step;
       if (ring_.take_writer_asleep()) bell_.ring();
     }
@@ -155,6 +156,24 @@ class RingIncoming final : public Incoming {
   void disarm() override { ring_.set_asleep(false); }
 
  private:
+  // Goes on in the writer's memory if that is where the next bytes are; true if so.
+  bool borrow() {
+    const auto loan = ring_.next_loan();
+    if (!loan) return false;
+    const std::byte* data = borrowed_.find(loan->memory, loan->offset, loan->bytes);
+    if (data == nullptr) {
+      bell_.hear();  // it was passed before it was lent
+      data = borrowed_.find(loan->memory, loan->offset, loan->bytes);
+    }
+    if (data != nullptr && loan->bytes > 0) {
+      ring_.take_loan(*loan, data);
+      return true;
+    }
+    ring_.refuse_loan();
+    if (ring_.take_writer_asleep()) bell_.ring();
+    return false;
+  }
+
   Status lost(bool drained) {
     Status status = peer_.failed(ErrorCode::peer_lost, kReceive, bell_.why());
     if (drained) failure_ = status;  // otherwise a shorter read may still have the rest
@@ -163,6 +182,7 @@ class RingIncoming final : public Incoming {
 
   std::shared_ptr<Mapping> memory_;
   RingReader ring_;
+  BorrowedPages borrowed_;
   Doorbell bell_;
   PeerName peer_;
   Poller* poller_;
@@ -170,10 +190,10 @@ class RingIncoming final : public Incoming {
 
 }  // namespace
 
-Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, std::size_t ring_bytes,
+Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName peer, const ShmSetup& setup,
                                            Dialer& dialer, Poller& poller) {
   const auto named = [&](const Status& status) { return peer.failed(status.code, kSend, status.message); };
-  const std::size_t bytes = kRingHeaderBytes + ring_bytes;
+  const std::size_t bytes = kRingHeaderBytes + setup.ring_bytes;
   auto memory = create_sealed_memory(bytes);
   if (!memory.ok()) return named(memory.status());
   auto mapping = Mapping::shared(memory->get(), bytes);
@@ -184,8 +204,8 @@ Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName pe
   with_memory.memory = memory->get();
   auto line = dialer.dial(with_memory);
   if (!line.ok()) return named(line.status());
-  auto stream =
-      std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer), &poller);
+  auto stream = std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer),
+                                               &poller, setup.pages);
   if (Status status = stream->watch(); !status.ok()) return status;
   return std::unique_ptr<Outgoing>(std::move(stream));
 }
@@ -212,7 +232,8 @@ Result<OwnRing> open_own_ring(PeerName self, std::size_t ring_bytes) {
   if (!mapping.ok()) return mapping.status();
   auto shared = std::make_shared<Mapping>(std::move(*mapping));
   OwnRing own;
-  own.outgoing = std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), Descriptor(), self, nullptr);
+  own.outgoing =
+      std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), Descriptor(), self, nullptr, nullptr);
   auto ring = RingReader::attach(shared->bytes());
   if (!ring.ok()) return ring.status();
   own.incoming =

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -31,6 +32,11 @@ class Outgoing {
  public:
   virtual ~Outgoing() = default;
   virtual Result<std::size_t> send(Pieces pieces) = 0;
+  virtual bool lends(std::span<const std::byte>) { return false; }
+  virtual Result<std::optional<std::size_t>> lend(std::span<const std::byte>, std::size_t) {
+    return std::optional<std::size_t>();
+  }
+  virtual void withdraw() {}
   // True if something changed since the last send or arm.
   virtual bool arm() { return false; }
   virtual void disarm() {}
@@ -45,7 +51,7 @@ class Incoming {
  public:
   virtual ~Incoming() = default;
   virtual Result<std::span<const std::byte>> peek(std::size_t at_least) = 0;
-  virtual void consume(std::size_t count) = 0;
+  virtual bool consume(std::size_t count) = 0;
   virtual Result<std::size_t> receive(std::span<std::byte> into) = 0;
   virtual bool arm() { return false; }
   virtual void disarm() {}

@@ -175,7 +175,10 @@ class TcpIncoming final : public Incoming {
     return std::span<const std::byte>(buffer_.unread());
   }
 
-  void consume(std::size_t count) override { buffer_.consume(count); }
+  bool consume(std::size_t count) override {
+    buffer_.consume(count);
+    return true;
+  }
 
   Result<std::size_t> receive(std::span<std::byte> into) override {
     if (!buffer_.usable()) return no_memory();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,10 +43,24 @@ class Transport {
   // (at_least <= 64), no more have arrived. The span is valid until the next call for this peer. Once the stream broke,
   // what had arrived is still shown while it is `at_least` (or 1) bytes; then peer_lost.
   virtual Result<std::span<const std::byte>> peek(Peer from, std::size_t at_least) = 0;
-  // Drops the first `count` bytes of what peek shows.
-  virtual void consume(Peer from, std::size_t count) = 0;
+  // Drops the first `count` bytes of what peek shows. False if they were lent and have been taken back meanwhile: they may
+  // have changed under the reader's eyes, and the next peek fails.
+  virtual bool consume(Peer from, std::size_t count) = 0;
   // Moves arrived bytes into `into`, as many as are there; may skip the copy through the receive buffer.
   virtual Result<std::size_t> receive(Peer from, std::span<std::byte> into);
+
+  // Lending: the peer reads the bytes where they lie in this process's memory, as part of the stream, without a copy.
+  // Whether `lend` of these bytes would be taken: they are in registered memory and the peer can map it.
+  virtual bool lends(Peer, std::span<const std::byte>) { return false; }
+  // Offers `bytes` as the next bytes of the stream, the first `ready` of them now (0 < ready <= bytes.size()). Returns how
+  // many the peer has read: only those may be changed. To be called again, with the same bytes and a `ready` that does not
+  // shrink, until all are read; until then nothing else is sent to this peer. Nothing is returned if the peer cannot read
+  // them there after all, and none of them is part of the stream then: send them.
+  virtual Result<std::optional<std::size_t>> lend(Peer, std::span<const std::byte>, std::size_t) {
+    return std::optional<std::size_t>();
+  }
+  // Takes back what is lent and not read: its memory may be changed from now on. The streams concerned are of no use then.
+  virtual void withdraw() {}
 
   // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
   virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;

@@ -1,0 +1,45 @@
+#include "transport/lending.hpp"
+
+#include <algorithm>
+
+#include "base/limits.hpp"
+
+namespace gradsync {
+
+bool PassedPages::pass(const std::shared_ptr<const Pages>& pages, Doorbell& bell) {
+  tell_freed(bell);
+  const auto known = std::find_if(passed_.begin(), passed_.end(), [&](const Passed& p) { return p.id == pages->id(); });
+  if (known != passed_.end()) {
+    std::rotate(known, known + 1, passed_.end());
+    return true;
+  }
+  if (passed_.size() >= limits::pages_of_stream_max) {
+    if (!bell.pass_end_of_memory(passed_.front().id)) return false;
+    passed_.erase(passed_.begin());
+  }
+  if (!bell.pass_memory(pages->id(), pages->memory())) return false;
+  passed_.push_back({pages->id(), pages});
+  return true;
+}
+
+void PassedPages::tell_freed(Doorbell& bell) {
+  std::erase_if(passed_, [&](const Passed& p) { return p.pages.expired() && bell.pass_end_of_memory(p.id); });
+}
+
+void BorrowedPages::take_memory(std::uint64_t id, Descriptor memory) {
+  if (!memory || pages_.size() >= limits::pages_of_stream_max) return;
+  const auto bytes = sealed_memory_bytes(memory.get());  // never read beyond its end, whatever the writer says
+  if (!bytes.ok() || *bytes == 0) return;
+  auto mapping = Mapping::shared_for_reading(memory.get(), *bytes);
+  if (mapping.ok()) pages_.insert_or_assign(id, std::move(*mapping));
+}
+
+const std::byte* BorrowedPages::find(std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) const {
+  const auto found = pages_.find(id);
+  if (found == pages_.end()) return nullptr;
+  const auto all = found->second.bytes();
+  if (bytes > all.size() || offset > all.size() - bytes) return nullptr;
+  return all.data() + offset;
+}
+
+}  // namespace gradsync

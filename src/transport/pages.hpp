@@ -1,0 +1,45 @@
+// Memory of this process that the other processes of the host can map, and so read where it lies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/process.hpp"
+#include "transport/mapping.hpp"
+
+namespace gradsync {
+
+// Whole zeroed pages of a sealed memfd. At the end they go back to the system at once, even while a peer has them mapped.
+class Pages {
+ public:
+  // out_of_memory or unavailable as of create_sealed_memory.
+  static Result<std::shared_ptr<const Pages>> create(std::uint64_t id, std::size_t bytes);
+  Pages(std::uint64_t id, Descriptor memory, Mapping mapping)
+      : id_(id),
+        memory_(std::move(memory)),
+        mapping_(std::move(mapping)) {}
+  ~Pages();
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::uint64_t id() const { return id_; }  // never used twice by a registry
+  std::span<std::byte> bytes() const { return mapping_.bytes(); }
+  int memory() const { return memory_.get(); }
+
+ private:
+  std::uint64_t id_;
+  Descriptor memory_;
+  Mapping mapping_;
+  MakingProcess maker_;
+};
+
+// Which memory of this process is in such pages. Any thread.
+class PageRegistry {
+ public:
+  virtual ~PageRegistry() = default;
+  // The pages that hold all of `bytes`; nullptr if there are none.
+  virtual std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) = 0;
+};
+
+}  // namespace gradsync
