@@ -15,6 +15,7 @@ PlanBook::PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint
       hosts_(std::move(hosts)) {
   const bool several = std::any_of(hosts_.begin(), hosts_.end(), [&](std::uint32_t h) { return h != hosts_[0]; });
   network_ = assumed_network(kind, several);
+  in_memory_ = !several && kind != TransportKind::tcp;
 }
 
 std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
@@ -41,10 +42,19 @@ std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
   return schedules_.back();
 }
 
+// The model has a port out and a port in for each rank, so it prefers pipelines, which keep both busy. In shared memory there
+// are no ports: the processors move every byte, and nothing is faster than each rank reading its part of everyone's memory
+// once and copying the rest from the owners.
+bool PlanBook::whole_host_in_memory(const Wanted& wanted) const {
+  return in_memory_ && wanted.collective == Collective::all_reduce && size_ > 1 &&
+         wanted.bytes / size_ >= limits::loan_bytes_min;
+}
+
 PlanBook::Chosen PlanBook::choose(const Wanted& wanted) {
   const auto magnitude = static_cast<int>(std::bit_width(wanted.bytes));
   for (const Chosen& chosen : choices_)
     if (chosen.collective == wanted.collective && chosen.magnitude == magnitude) return chosen;
+  if (whole_host_in_memory(wanted)) return {wanted.collective, magnitude, Algorithm::two_shot, 1};
   // One choice for all sizes of a magnitude, made for the middle of it, so that the number of choices is bounded.
   const std::uint64_t typical = magnitude < 2 ? wanted.bytes : std::uint64_t{3} << (magnitude - 2);
   Result<Choice> best = gradsync::choose({wanted.collective, typical, size_, hosts_}, network_);
@@ -64,11 +74,12 @@ Network PlanBook::network() {
   return network_;
 }
 
+// In shared memory the processors move the bytes: a message costs a switch of attention on each side.
 Network assumed_network(TransportKind kind, bool several_hosts) {
-  const Link memory{0.4e-6, 1 / 5e9}, loopback{8e-6, 1 / 2e9}, wire{20e-6, 1 / 1.1e9};
+  const Link memory{1e-6, 1 / 5e9}, loopback{8e-6, 1 / 2e9}, wire{20e-6, 1 / 1.1e9};
   const double gamma = 1 / 8e9;
   if (several_hosts) return Network::two_level(kind == TransportKind::tcp ? loopback : memory, wire, gamma, 2e-6);
-  return kind == TransportKind::tcp ? Network::uniform(loopback, gamma, 3e-6) : Network::uniform(memory, gamma, 0.1e-6);
+  return kind == TransportKind::tcp ? Network::uniform(loopback, gamma, 3e-6) : Network::uniform(memory, gamma, 2.5e-6);
 }
 
 }  // namespace gradsync

@@ -38,9 +38,11 @@ class PlanBook {
     std::uint32_t segments;
   };
   Chosen choose(const Wanted& wanted);  // holding mutex_
+  bool whole_host_in_memory(const Wanted& wanted) const;
 
   const std::uint32_t rank_, size_;
   const std::vector<std::uint32_t> hosts_;
+  bool in_memory_ = false;  // all ranks on one host, and not over tcp
   std::mutex mutex_;
   Network network_;
   std::vector<Chosen> choices_;
