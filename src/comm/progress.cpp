@@ -1,7 +1,6 @@
 #include "comm/progress.hpp"
 
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 
@@ -11,7 +10,10 @@ namespace gradsync {
 namespace {
 
 constexpr int kPassesPerTurn = 64;
-constexpr int kIdleTurns = 32;  // turns without movement before sleeping
+// Turns without movement before sleeping. The other threads of this process are computing, or they would drive themselves,
+// and a thread that gives way to one that computes gets its core back after a whole time slice. One that sleeps runs as soon
+// as a peer wakes it.
+constexpr int kIdleTurns = 2;
 constexpr auto kNapMax = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -57,9 +59,7 @@ void ProgressThread::run() {
     }
     if (turn(groups)) {
       idle_turns = 0;
-    } else if (++idle_turns < kIdleTurns) {
-      ::sched_yield();
-    } else {
+    } else if (++idle_turns >= kIdleTurns) {
       sleep(groups);
     }
   }
