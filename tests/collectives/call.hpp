@@ -55,6 +55,11 @@ Roles roles_of(const Call& call, std::uint32_t rank, std::uint32_t size, const S
 class Caller {
  public:
   explicit Caller(Communicator& comm) : comm_(comm) {}
+  // From now on inputs and outputs are registered memory.
+  void use_registered_memory() {
+    input_.register_with(comm_);
+    output_.register_with(comm_);
+  }
   // Makes the call; the first thing that is wrong, or "". `output` is then what this rank got.
   std::string make(const Call& call, const Sources& sources);
   std::span<const std::byte> output() const { return {result_, result_bytes_}; }

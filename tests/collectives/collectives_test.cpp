@@ -1,5 +1,6 @@
 // Real processes: every collective with every element type and operator, over shared memory, over tcp, and mixed over two
-// hosts (network namespaces), in worlds of 1 to 8. Results equal a reference computed apart, to the bit; digests of what
+// hosts (network namespaces), in worlds of 1 to 8. Over shared memory also from registered memory ("lent"), and where only
+// every other rank has such ("half"). Results equal a reference computed apart, to the bit; digests of what
 // all ranks share are compared here, outside of what is tested.
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -45,6 +46,7 @@ int work(const std::string& transport) {
   Communicator comm = Communicator::create(options);
   check_hosts(comm, transport);
   Job job(comm);
+  if (transport == "lent" || (transport == "half" && options.rank % 2 == 1)) job.use_registered_memory();
   job.move_everything();
   job.reduce_everything();
   job.reduce_wide_floats();
@@ -75,7 +77,8 @@ TEST_P(Collectives, EqualTheReferenceAndEachOther) {
   plan.program = this_program();
   plan.arguments = {"worker", world.transport};
   plan.size = world.size;
-  plan.options = fmt::format("timeout=60,transport={}", mixed ? "auto" : world.transport);
+  const bool over_shm = std::string(world.transport) == "lent" || std::string(world.transport) == "half";
+  plan.options = fmt::format("timeout=60,transport={}", mixed ? "auto" : over_shm ? "shm" : world.transport);
   plan.deadline = 220s;
   if (mixed) {
     network = std::make_unique<Network>(2);
@@ -96,8 +99,9 @@ TEST_P(Collectives, EqualTheReferenceAndEachOther) {
 
 std::vector<World> worlds() {
   std::vector<World> all;
-  for (const char* transport : {"shm", "tcp", "mixed"})
+  for (const char* transport : {"shm", "tcp", "mixed", "lent"})
     for (std::uint32_t size : {1u, 2u, 3u, 4u, 5u, 7u, 8u}) all.push_back({transport, size});
+  for (std::uint32_t size : {2u, 3u, 5u}) all.push_back({"half", size});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(World, Collectives, ::testing::ValuesIn(worlds()), [](const auto& which) {

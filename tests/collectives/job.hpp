@@ -17,6 +17,7 @@ namespace gradsync::test {
 class Job {
  public:
   explicit Job(Communicator& comm);
+  void use_registered_memory() { caller_.use_registered_memory(); }
   void reduce_everything();
   void move_everything();
   void reduce_wide_floats();

@@ -1,7 +1,8 @@
 // What a rank's counters show after a call equals what the simulator says of its schedule, exactly: messages and bytes both
-// ways, elements reduced. Real processes; every algorithm of the catalogue, worlds 1 to 9.
+// ways, elements reduced. Real processes; every algorithm of the catalogue, worlds 1 to 9; also where messages are lent.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -79,6 +80,8 @@ Traffic simulated(const Case& c, std::uint32_t rank) {
 class Rank {
  public:
   explicit Rank(Communicator& comm) : comm_(comm), me_(static_cast<std::uint32_t>(comm.rank())) {}
+  // From now on inputs and outputs are registered memory of this size each.
+  void use_registered_memory(std::size_t bytes) { registered_ = {comm_.allocate(bytes), comm_.allocate(bytes)}; }
 
   // Calls it and compares. Memory is reused: values do not matter here.
   void compare(const Case& c) {
@@ -105,9 +108,11 @@ class Rank {
     return fmt::format("{} messages of {} bytes sent, {} of {} received, {} reduced", t.messages_sent, t.bytes_sent,
                        t.messages_received, t.bytes_received, t.elements_reduced);
   }
-  ConstView in(const Case& c, std::size_t count) { return {memory(input_, c, count), count, c.dtype}; }
-  View out(const Case& c, std::size_t count) { return {memory(output_, c, count), count, c.dtype}; }
-  static std::byte* memory(std::vector<std::byte>& all, const Case& c, std::size_t count) {
+  ConstView in(const Case& c, std::size_t count) { return {memory(0, c, count), count, c.dtype}; }
+  View out(const Case& c, std::size_t count) { return {memory(1, c, count), count, c.dtype}; }
+  std::byte* memory(std::size_t which, const Case& c, std::size_t count) {
+    if (registered_[which].bytes() > count * size_of(c.dtype)) return registered_[which].data();
+    std::vector<std::byte>& all = which == 0 ? input_ : output_;
     if (all.size() < count * size_of(c.dtype) + 1) all.resize(count * size_of(c.dtype) + 1);
     return all.data();
   }
@@ -145,6 +150,7 @@ class Rank {
   Communicator& comm_;
   std::uint32_t me_;
   std::vector<std::byte> input_, output_;
+  std::array<Memory, 2> registered_;
 };
 
 // Even ranks send to the next one. A send names the receiver, a recv the sender.
@@ -172,9 +178,10 @@ void compare_entry(Rank& rank, const CatalogueEntry& entry, const Communicator& 
           }
 }
 
-int work() {
+int work(bool registered) {
   Communicator comm = Communicator::create();
   Rank rank(comm);
+  if (registered) rank.use_registered_memory(8u << 20);
   for (const CatalogueEntry& entry : catalogue())
     if (entry.collective != Collective::recv) compare_entry(rank, entry, comm);  // with the sends
   comm.barrier();
@@ -194,13 +201,15 @@ TEST_P(CountersOf, EveryCallEqualTheSimulators) {
   const World world = GetParam();
   WorkerPlan plan;
   plan.program = this_program();
-  plan.arguments = {"worker"};
+  const bool lent = std::string(world.transport) == "lent";
+  plan.arguments = {"worker", lent ? "registered" : "ordinary"};
   plan.size = world.size;
   plan.deadline = 120s;
   // Over tcp as if on two hosts of unequal size, so that hierarchical schedules have both levels.
   for (std::uint32_t rank = 0; rank < world.size; ++rank)
-    plan.environment.push_back({fmt::format("GRADSYNC_OPTIONS=timeout=60,transport={},host={}", world.transport,
-                                            world.transport[0] == 't' && rank >= world.size / 3 ? "b" : "a")});
+    plan.environment.push_back(
+        {fmt::format("GRADSYNC_OPTIONS=timeout=60,transport={},host={}", lent ? "shm" : world.transport,
+                     world.transport[0] == 't' && rank >= world.size / 3 ? "b" : "a")});
   const Outcome outcome = run_workers(plan);
   EXPECT_TRUE(outcome.ok()) << outcome.report();
   for (const WorkerEnd& worker : outcome.workers) {
@@ -214,7 +223,7 @@ TEST_P(CountersOf, EveryCallEqualTheSimulators) {
 
 std::vector<World> worlds() {
   std::vector<World> all;
-  for (const char* transport : {"shm", "tcp"})
+  for (const char* transport : {"shm", "tcp", "lent"})
     for (std::uint32_t size = 1; size <= 9; ++size) all.push_back({transport, size});
   return all;
 }
@@ -226,9 +235,9 @@ INSTANTIATE_TEST_SUITE_P(World, CountersOf, ::testing::ValuesIn(worlds()), [](co
 }  // namespace gradsync::test
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "worker") {
+  if (argc == 3 && std::string(argv[1]) == "worker") {
     try {
-      return gradsync::test::work();
+      return gradsync::test::work(std::string(argv[2]) == "registered");
     } catch (const std::exception& error) {
       std::printf("%s\n", error.what());
       return 2;
