@@ -64,7 +64,8 @@ struct GradientBucket {
   Communicator* communicator = nullptr;  // whose operations are those of buckets only; all ranks launch in the same order
   bool last = false;
 };
-// What a hook has begun. `wait` returns when `gradients` holds the result, and throws what went wrong.
+// What a hook has begun. `wait` returns when `gradients` holds the result, and throws what went wrong. Operations on the
+// bucket's communicator are begun by the hook or by `wait`, which are called in the same order on every rank; `done` is not.
 class BucketExchange {
  public:
   virtual ~BucketExchange() = default;
@@ -134,12 +135,14 @@ class GradientSync {
   // Grows when begin_step() has moved the gradients (a new plan). Their values move along.
   std::uint64_t generation() const;
 
-  // Before forward. Brings a new plan into force where one was agreed.
+  // Before forward. Brings a new plan into force where one was agreed. With Overlap::backward_forward it does not wait for
+  // the gradients of the step before, except for a new plan, but throws what went wrong there.
   void begin_step();
   void begin_backward();  // optional: only for the timeline and the planner
 
   // Samples behind this rank's gradient of this step (weighted only): the result is sum(samples * gradient) /
-  // sum(samples). 0: this rank's gradient counts as zero whatever it holds. Before the first ready() of the step.
+  // sum(samples). 0: this rank's gradient counts as zero whatever it holds. Before the first ready() of the step. Those of
+  // passes that do not synchronise are added to the next one that does. Below 2^40.
   void set_samples(std::uint64_t samples);
 
   // The gradient of this step is in its memory. Twice in a step is an error; it and every other failure is thrown by finish.
@@ -154,12 +157,16 @@ class GradientSync {
   bool synchronising() const;
 
   // After backward. Overlap::backward: returns when every gradient is complete. Overlap::backward_forward: returns at once;
-  // wait() for a parameter before it is used.
+  // wait() for a parameter before it is used, and then, or at the next begin_step(), comes what finish() would have thrown.
+  //
+  // What every rank knows to be wrong with a step (a gradient missing or not finite, ready() twice, no samples) makes that
+  // step void on every rank, and the next one may begin. Any other failure is for good: later calls throw the same.
   void finish();
   // Returns when this parameter's gradient is complete; at once if it is.
   void wait(std::size_t parameter);
   void wait_all();
-  bool complete(std::size_t parameter) const;  // never blocks
+  // Whether wait() would return at once; throws what it would throw.
+  bool complete(std::size_t parameter) const;
   // Whether the overlap with forward is in force (see overlap_only_if_worth_it).
   bool overlaps_forward() const;
 
@@ -167,13 +174,14 @@ class GradientSync {
   // complete as after finish() and wait_all(), apply them as the others do. False: every rank has run out. Weighted only.
   bool accompany();
 
-  // After finish(): whether any rank had a gradient for it. Those of no rank are zero.
+  // After finish() (and wait() for it): whether any rank had a gradient for it. Those of no rank are zero.
   bool used(std::size_t parameter) const;
-  const SparseRows& sparse_gradient(std::size_t parameter) const;  // after finish()
+  const SparseRows& sparse_gradient(std::size_t parameter) const;  // likewise
   std::uint64_t total_samples() const;                             // of the last step, over all ranks
 
   // After finish(): scales all gradients so that their global 2-norm is at most `norm_max`; returns the norm before.
-  // Computed in f64 in an order that depends on the plan only: the same on every rank and in both overlaps.
+  // Computed in f64 in an order that depends on the plan only: the same on every rank and in both overlaps. Collective. A
+  // norm that is not finite changes nothing.
   double clip_norm(double norm_max);
 
   MessageCost cost() const;
