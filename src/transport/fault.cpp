@@ -154,7 +154,7 @@ Result<std::optional<std::size_t>> Fault::lend(Peer to, std::span<const std::byt
   Flow& out = flow(to, Direction::out);
   if (Status status = lost(to, out); !status.ok()) return status;
   const std::size_t before = out.lent;
-  const std::uint64_t most = std::min<std::uint64_t>(ready, before + allowance(to, out));
+  const std::uint64_t most = before + std::min<std::uint64_t>(ready - before, allowance(to, out));
   if (most == 0) return std::optional<std::size_t>(0);
   auto lent = inner_->lend(to, bytes, static_cast<std::size_t>(most));
   if (!lent.ok() || !*lent) return out.lent = 0, lent;

@@ -196,5 +196,43 @@ TEST(Ring, SaysOnceThatTheOtherSideSlept) {
   EXPECT_TRUE(ring.writer.room_changed());
 }
 
+TEST(Ring, RefusesImpossibleCountsOfLoans) {
+  const std::vector<std::byte> lent = pattern(0, 1000);
+  for (std::uint64_t ready : {std::uint64_t{1001}, ~std::uint64_t{0}}) {
+    Pair ring(128);
+    ring.writer.lend({1, 0, lent.size()});
+    ring.reader.take_loan(*ring.reader.next_loan(), lent.data());
+    ring.header().loan_ready = ready;
+    EXPECT_EQ(ring.reader.peek(1).status().code, ErrorCode::protocol) << ready;
+  }
+  for (std::uint64_t read : {std::uint64_t{501}, ~std::uint64_t{0}}) {
+    Pair ring(128);
+    ring.writer.lend({1, 0, lent.size()});
+    ASSERT_TRUE(ring.writer.loan_ready(500));
+    ring.header().loan_read = read;
+    EXPECT_EQ(ring.writer.loan_read().status().code, ErrorCode::protocol) << read;
+  }
+}
+
+TEST(Ring, ShowsALoanBehindWhatWasWrittenBeforeIt) {
+  const std::vector<std::byte> lent = pattern(0, 1000);
+  Pair ring(128);
+  ring.write(pattern(7, 10));
+  ring.writer.lend({3, 4, lent.size()});
+  ASSERT_TRUE(ring.writer.loan_ready(lent.size()));
+  EXPECT_FALSE(ring.writer.loan_ready(lent.size()));
+  EXPECT_FALSE(ring.reader.next_loan());
+  std::vector<std::byte> first(10);
+  ASSERT_EQ(*ring.reader.read(first), 10u);
+  const std::optional<Loan> loan = ring.reader.next_loan();
+  ASSERT_TRUE(loan && loan->memory == 3 && loan->offset == 4 && loan->bytes == lent.size());
+  ring.reader.take_loan(*loan, lent.data());
+  EXPECT_EQ(ring.reader.peek(1)->data(), lent.data());
+  EXPECT_TRUE(ring.reader.consume(lent.size()));
+  EXPECT_FALSE(ring.reader.next_loan());
+  EXPECT_EQ(**ring.writer.loan_read(), lent.size());
+  EXPECT_FALSE(ring.writer.lending());
+}
+
 }  // namespace
 }  // namespace gradsync

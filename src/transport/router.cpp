@@ -248,8 +248,9 @@ bool Router::lends(Peer to, std::span<const std::byte> bytes) {
 }
 
 Result<std::optional<std::size_t>> Router::lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) {
-  Outgoing* const stream = find(outgoing_, to);
-  GRADSYNC_CHECK(stream != nullptr);
+  if (kind_to(to.rank) != TransportKind::shm || to.rank == config_.rank) return std::optional<std::size_t>();
+  Outgoing* stream = find(outgoing_, to);
+  if (!stream) stream = open(to);
   auto lent = stream->lend(bytes, ready);
   if (!lent.ok() || !*lent || **lent == bytes.size()) return lent;
   const Status lost = gone(to.rank);
