@@ -207,6 +207,8 @@ class Tool {
     bench->add_option("--iterations", a.iterations, "Timed calls of each size (default: by size)");
     bench->add_option("--timeout", a.timeout_s, "End everything after this many seconds")->capture_default_str();
     bench->add_flag("--in-place", a.in_place, "Output where the input is");
+    bench->add_flag("--registered", a.registered,
+                    "In memory from Communicator::allocate, which is read in place on a host");
     bench->add_flag("--json", a.json, "One object a line");
   }
 

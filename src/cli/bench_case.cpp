@@ -61,10 +61,19 @@ void BenchCase::place() {
     case Collective::barrier: break;
   }
   const bool one_memory = options_.in_place || options_.collective == Collective::broadcast;
-  memory_.resize(one_memory ? static_cast<std::size_t>(whole_ * width_) : part_bytes(in_));
-  output_memory_.resize(one_memory ? 0 : part_bytes(out_));
+  memory_ = room(0, one_memory ? static_cast<std::size_t>(whole_ * width_) : part_bytes(in_));
+  output_memory_ = room(1, one_memory ? 0 : part_bytes(out_));
   input_ = memory_.data() + (one_memory ? in_.first * width_ : 0);
   output_ = one_memory ? memory_.data() + out_.first * width_ : output_memory_.data();
+}
+
+std::span<std::byte> BenchCase::room(std::size_t which, std::size_t bytes) {
+  if (options_.registered) {
+    registered_[which] = communicator_.allocate(bytes);
+    return registered_[which].as<std::byte>();
+  }
+  ordinary_[which].resize(bytes);
+  return ordinary_[which];
 }
 
 void BenchCase::call() {

@@ -1,6 +1,7 @@
 // One line of a benchmark: a collective called with known data, checked, then timed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +19,7 @@ struct CaseOptions {
   ReduceOp op = ReduceOp::sum;
   std::uint64_t bytes = 0;  // of the whole message, rounded up to whole elements in each rank's block
   bool in_place = false;
+  bool registered = false;  // in memory of Communicator::allocate
 };
 
 // What one rank saw of the timed calls.
@@ -41,6 +43,7 @@ class BenchCase {
     std::uint64_t first = 0, count = 0;
   };
   void place();
+  std::span<std::byte> room(std::size_t which, std::size_t bytes);
   void call();
   void fill_input();
   bool input_unchanged() const;
@@ -55,7 +58,9 @@ class BenchCase {
   std::size_t width_;
   std::uint64_t block_ = 0, whole_ = 0;  // elements
   Part in_, out_;
-  std::vector<std::byte> memory_, output_memory_;
+  std::array<std::vector<std::byte>, 2> ordinary_;
+  std::array<Memory, 2> registered_;
+  std::span<std::byte> memory_, output_memory_;  // of one of these two
   std::byte* input_ = nullptr;
   std::byte* output_ = nullptr;
 };

@@ -75,6 +75,7 @@ std::vector<std::string> worker_command(const std::string& program, const BenchA
                                    "--iterations",
                                    std::to_string(a.iterations)};
   if (a.in_place) command.emplace_back("--in-place");
+  if (a.registered) command.emplace_back("--registered");
   if (a.json) command.emplace_back("--json");
   return command;
 }

@@ -86,8 +86,8 @@ class Bench {
   bool is_first() const { return communicator_.rank() == 0; }
 
   Line run_case(Algorithm algorithm, std::uint64_t bytes) {
-    BenchCase bench_case(communicator_,
-                         {plan_.collective, algorithm, plan_.dtype, plan_.op, bytes, arguments_.in_place});
+    BenchCase bench_case(communicator_, {plan_.collective, algorithm, plan_.dtype, plan_.op, bytes, arguments_.in_place,
+                                         arguments_.registered});
     bool right = bench_case.check();
     const std::uint32_t iterations = agreed_iterations(bench_case.time(iterations_warm));
     const Timing timing = bench_case.time(iterations);

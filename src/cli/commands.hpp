@@ -45,7 +45,7 @@ struct BenchArguments {
   std::string bytes = "4,1K,1M,25M", dtype = "f32", op = "sum", algorithm = "auto", transport = "auto";
   std::int64_t iterations = 0;  // 0: chosen by size
   double timeout_s = 600;
-  bool in_place = false, json = false;
+  bool in_place = false, registered = false, json = false;
 };
 int bench_command(const BenchArguments& arguments);  // starts workers, unless it is one
 int bench_worker(const BenchArguments& arguments);   // is one of them

@@ -35,7 +35,7 @@ constexpr const char* bash_script = R"(_gradsync() {{
   esac
   case $command in
     run) COMPREPLY=($(compgen -W "-n --timeout --host-file --host-index --port --transport --interface --option --no-prefix --help --" -- "$word"));;
-    bench) COMPREPLY=($(compgen -W "{collectives} -n --bytes --dtype --op --algorithm --transport --iterations --timeout --in-place --json --help" -- "$word"));;
+    bench) COMPREPLY=($(compgen -W "{collectives} -n --bytes --dtype --op --algorithm --transport --iterations --timeout --in-place --registered --json --help" -- "$word"));;
     prove) COMPREPLY=($(compgen -W "--ranks --algorithm --collective --threads --json --markdown --help" -- "$word"));;
     show) COMPREPLY=($(compgen -W "{algorithms} -n --collective --rank --root --segments --hosts --svg --help" -- "$word"));;
     completion) COMPREPLY=($(compgen -W "bash" -- "$word"));;
