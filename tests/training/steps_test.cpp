@@ -1,4 +1,6 @@
 // Whole steps: every rank ends with the mean, whatever the model, the world and the way.
+#include <thread>
+
 #include "model.hpp"
 
 namespace gradsync::training {
@@ -43,6 +45,65 @@ TEST(Steps, AParameterLargerThanABucketIsSplit) {
 }
 
 TEST(Steps, TenThousandTinyParametersFit) { run_steps({.size = 2}, many_parameters(10000), {}, 4); }
+
+// As an engine for automatic differentiation does: its own threads call, while the one that will finish waits for them.
+TEST(Steps, GradientsMayBecomeReadyInSeveralOtherThreads) {
+  for (const bool forward : {false, true})
+    in_world({.size = 2}, [&](Communicator& comm) {
+      GradientSyncOptions options;
+      options.bucket_bytes = 1000;
+      options.overlap = forward ? Overlap::backward_forward : Overlap::backward;
+      options.overlap_only_if_worth_it = false;
+      GradientSync sync(comm, many_parameters(200), options);
+      for (std::uint64_t step = 0; step < 20; ++step) {
+        sync.begin_step();
+        const auto every_other = [&](std::size_t from) {
+          for (std::size_t p = from; p < 200; p += 2) {
+            fill(sync, p, step, comm.rank());
+            sync.ready(p);
+          }
+        };
+        sync.begin_backward();
+        std::thread even(every_other, 0), odd(every_other, 1);
+        even.join();
+        odd.join();
+        sync.finish();
+        sync.wait_all();
+        expect_means(sync, step, comm.size());
+      }
+    });
+}
+
+TEST(Steps, AMovedSynchroniserGoesOn) {
+  in_world({.size = 2}, [](Communicator& comm) {
+    GradientSync first(comm, small_model());
+    first.begin_step();
+    fill(first, 7, 1, comm.rank());
+    first.ready(7);
+    GradientSync second(std::move(first));
+    for (std::size_t p = 7; p-- > 0;) {
+      fill(second, p, 1, comm.rank());
+      second.ready(p);
+    }
+    second.finish();
+    expect_means(second, 1, comm.size());
+  });
+}
+
+TEST(Steps, AModelWithoutParametersIsComplete) {
+  for (const bool weighted : {false, true})
+    in_world({.size = 2}, [&](Communicator& comm) {
+      GradientSyncOptions options;
+      options.weighted = weighted;
+      GradientSync sync(comm, {}, options);
+      for (int step = 0; step < 4; ++step) {
+        sync.begin_step();
+        if (weighted) sync.set_samples(1);
+        sync.finish();
+        EXPECT_EQ(sync.clip_norm(1), 0);
+      }
+    });
+}
 
 TEST(Steps, GradientsAreAlignedAndKeepTheirPlaceUntilTheGenerationChanges) {
   in_world({.size = 2}, [](Communicator& comm) {
