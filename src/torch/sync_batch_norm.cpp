@@ -22,6 +22,7 @@ struct Pass : ::torch::CustomClassHolder {
   std::shared_ptr<Communicator> comm;
   ChannelLayout layout;
   double epsilon = 0;
+  bool affine = false;
   BatchStatistics statistics;
   std::vector<double> inverse_deviation, weight;  // weight: ones where there is none
 };
@@ -98,8 +99,8 @@ struct Normalise : ::torch::autograd::Function<Normalise> {
                         PassHandle pass) {
     const Tensor x = input.contiguous();
     Tensor y = ::torch::empty_like(x);
-    pass->weight = values_of(weight, pass->layout.channels, 1);
-    const std::vector<double> shift = values_of(bias, pass->layout.channels, 0);
+    pass->weight = values_of(pass->affine ? weight : Tensor(), pass->layout.channels, 1);
+    const std::vector<double> shift = values_of(pass->affine ? bias : Tensor(), pass->layout.channels, 0);
     with_elements(x, [&](auto element) {
       using T = decltype(element);
       pass->statistics = exchange(*pass->comm, pass->layout, channel_moments(x.data_ptr<T>(), pass->layout));
@@ -139,8 +140,8 @@ struct Normalise : ::torch::autograd::Function<Normalise> {
     }
     Tensor dx = ::torch::empty_like(x);
     channel_gradient(dy.data_ptr<T>(), x.data_ptr<T>(), pass.layout, gradient, dx.data_ptr<T>());
-    const Tensor dweight = weight.defined() ? tensor_of(times(mine.dy_x, pass.inverse_deviation), weight) : Tensor();
-    return {dx, dweight, bias.defined() ? tensor_of(mine.dy, bias) : Tensor(), Tensor()};
+    if (!pass.affine) return {dx, Tensor(), Tensor(), Tensor()};
+    return {dx, tensor_of(times(mine.dy_x, pass.inverse_deviation), weight), tensor_of(mine.dy, bias), Tensor()};
   }
 };
 
@@ -215,7 +216,9 @@ Tensor SyncBatchNormImpl::synchronised(const Tensor& input) {
   pass->comm = comm_;
   pass->layout = layout_of(input);
   pass->epsilon = options.eps();
-  Tensor output = Normalise::apply(input, weight, bias, pass);
+  pass->affine = weight.defined();
+  const Tensor none = pass->affine ? Tensor() : ::torch::empty({0});  // libtorch 1.13 takes no undefined arguments
+  Tensor output = Normalise::apply(input, pass->affine ? weight : none, pass->affine ? bias : none, pass);
   if (!running_mean.defined()) return output;
   const std::int64_t batches = num_batches_tracked.item<std::int64_t>() + 1;
   overwrite(num_batches_tracked, ::torch::tensor(batches, ::torch::kInt64));
@@ -281,6 +284,7 @@ std::size_t convert_children(::torch::nn::Module& module, const std::shared_ptr<
   if (sequential == nullptr) return converted;
   auto element = sequential->begin();
   for (const auto& child : sequential->named_children()) {
+    if (element == sequential->end()) break;  // a child that somebody registered besides
     if (const auto replacement = SyncBatchNormConversion::converted(*child.value(), comm)) {
       *element = ::torch::nn::AnyModule(replacement);
       sequential->replace_module(child.key(), replacement);
