@@ -2,8 +2,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -316,6 +319,43 @@ TEST(LendingBetweenProcesses, GivesFreedPagesBackWhileAPeerHasThemMapped) {
   ASSERT_EQ(::fstat(peers.get(), &info), 0);
   EXPECT_EQ(info.st_blocks, 0);
   EXPECT_EQ(mapped->bytes()[5], std::byte{0}) << "and who still looks reads zeros";
+}
+
+TEST(LendingBetweenProcesses, OutlivesTheKilledSenderAndLeavesNothing) {
+  const std::size_t before = mappings();
+  {
+    auto sites = std::make_shared<Sites>(2);
+    const auto config = [](std::uint32_t rank, std::shared_ptr<Book> book) {
+      TransportConfig made;
+      made.rank = rank, made.size = 2, made.hosts = {0, 0}, made.pages = std::move(book);
+      return made;
+    };
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto book = std::make_shared<Book>();
+      auto sender = open_on(sites, config(0, book));
+      const auto memory = book->allocate(kBytes);
+      fill(memory, 9);
+      if (!sender->lend(kOne, memory, kBytes).ok()) ::_exit(1);
+      for (;;) ::pause();
+    }
+    auto receiver = open_on(sites, config(1, nullptr));
+    sites->sites[0] = {};  // the child's listeners are its own
+    const auto bytes = shown(*receiver);
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(bytes.size(), kBytes);
+    const auto expected = pattern(9, kBytes);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected.begin())) << "what was lent is still there";
+    EXPECT_TRUE(receiver->consume(kZero, kBytes));
+    Status status;
+    for (const Deadline deadline = soon(); status.ok() && !deadline.passed();) {
+      status = receiver->peek(kZero, 1).status();
+      if (status.ok()) wait(*receiver, Waiting::sleeps, deadline);
+    }
+    EXPECT_EQ(status.code, ErrorCode::peer_lost);
+  }
+  EXPECT_EQ(mappings(), before);
 }
 
 }  // namespace
