@@ -10,7 +10,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint format tidy bench install asan tsan clang clean help setup
+.PHONY: build test lint format tidy bench demo install asan tsan clang clean help setup
 
 build: setup  ## the library and build/gradsync (preset release)
 	@cmake --preset release -Wno-dev >/dev/null
@@ -38,6 +38,9 @@ tidy: setup-all build  ## clang-tidy over all sources (minutes)
 bench: build  ## time all-reduce over shm and tcp; BENCH_ARGS changes what
 	@build/gradsync bench $(BENCH_ARGS) --transport shm
 	@build/gradsync bench $(BENCH_ARGS) --transport tcp
+
+demo:  ## train a network on every core and on one, compare, and write out/demo/report.html (5 minutes)
+	@scripts/demo
 
 install: build  ## install to PREFIX (default /usr/local)
 	@cmake --install build --prefix $(PREFIX)

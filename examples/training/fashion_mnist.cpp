@@ -22,6 +22,8 @@ void add_options(CLI::App& app, training::FashionSettings& settings, std::string
   app.add_option("--threads", settings.threads, "of libtorch in each worker")->check(CLI::Range(1, 1024));
   app.add_option("--overlap", overlap, "hide the exchange under backward, or under backward and the next forward")
       ->check(CLI::IsMember({"backward", "forward"}));
+  app.add_option("--bucket-bytes", settings.bucket_bytes,
+                 "largest message of gradients; 0: planned from what is measured");
   app.add_flag("--check-finite", settings.check_finite, "stop at a gradient that is NaN or infinite, and name it");
   app.add_flag("--reference", settings.reference, "one worker, with nothing but libtorch");
   app.add_flag("--reverse-batches", settings.reverse_batches, "the images of each batch in reverse order");

@@ -14,7 +14,7 @@ namespace training {
 namespace {
 
 constexpr std::uint64_t settling_steps = 10;  // first steps, not measured: memory is touched, buckets are planned
-constexpr std::uint64_t warm_up_steps = 50;   // of the learning rate
+constexpr std::uint64_t warm_up_steps = 100;  // of the learning rate
 constexpr double momentum = 0.9, weight_decay = 5e-4;
 constexpr std::size_t evaluation_batch = 250;
 
@@ -35,6 +35,7 @@ gradsync::torch::DistributedDataParallelOptions replica_options(const FashionSet
   gradsync::torch::DistributedDataParallelOptions options;
   options.broadcast_buffers = false;  // SyncBatchNorm computes the same statistics on every rank
   options.sync.check_finite = settings.check_finite;
+  options.sync.bucket_bytes = settings.bucket_bytes;
   if (settings.overlap_forward) options.sync.overlap = gradsync::Overlap::backward_forward;
   return options;
 }
@@ -225,7 +226,11 @@ void FashionTraining::finish_record(double seconds) {
 
   if (replica_) {
     for (const auto& parameter : net_->parameters()) record_.gradient_bytes += parameter.nbytes();
-    record_.buckets = replica_->sync().bucket_count();
+    const auto& sync = replica_->sync();
+    record_.buckets = sync.bucket_count();
+    record_.replans = sync.replans();
+    record_.message_latency_s = sync.cost().latency_s;
+    record_.seconds_per_byte = sync.cost().seconds_per_byte;
     std::vector<double> sums = {record_.communication.under_way_s, record_.communication.exposed_s};
     comm_.all_reduce(gradsync::view(sums), gradsync::ReduceOp::avg);
     const double steps = static_cast<double>(std::max<std::uint64_t>(1, steps_measured_));

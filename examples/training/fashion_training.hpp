@@ -24,10 +24,11 @@ struct FashionSettings {
   std::uint64_t epochs = 3;
   std::uint64_t steps = 0;      // end after so many steps; 0: after the epochs
   std::uint64_t batch = 128;    // samples of each worker and step
-  double learning_rate = 0.05;  // at its peak; see FashionTraining::learning_rate
+  double learning_rate = 0.01;  // at its peak; see FashionTraining::learning_rate
   std::uint64_t seed = 1;
-  int threads = 1;               // of libtorch, in each worker
-  bool overlap_forward = false;  // the all-gather half of the exchange under the next forward
+  int threads = 1;                 // of libtorch, in each worker
+  bool overlap_forward = false;    // the all-gather half of the exchange under the next forward
+  std::uint64_t bucket_bytes = 0;  // 0: planned
   bool check_finite = false;
   bool reference = false;        // plain libtorch: BatchNorm2d, no DistributedDataParallel; one worker only
   bool reverse_batches = false;  // the samples of each batch in reverse: the same mathematics, other rounding

@@ -32,7 +32,7 @@ MUTEX_ALLOWED = {
 
 CODE = (".cpp", ".hpp", ".h", ".cc")
 TEXT = CODE + (".md", ".txt", ".cmake", ".in", ".json", ".py", ".sh", ".map", ".yml")
-PLAIN_NAMES = {"Makefile", "setup", "run", "lint", "format", "sanitize", "tidy"}
+PLAIN_NAMES = {"Makefile", "setup", "run", "lint", "format", "sanitize", "tidy", "demo"}
 SKIPPED = re.compile(r"^(\.git|\.cache|build(-.*)?|out|__pycache__)$")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')

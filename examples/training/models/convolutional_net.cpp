@@ -31,8 +31,9 @@ ConvolutionalNetImpl::ConvolutionalNetImpl(const NormFactory& norm)
 torch::Tensor ConvolutionalNetImpl::forward(torch::Tensor images) {
   // Channels last, which oneDNN's convolutions and pooling want: 1.7 times as fast as channels first with 32 channels.
   auto x = first_(images).contiguous(torch::MemoryFormat::ChannelsLast);
-  x = torch::relu(torch::max_pool2d(first_norm_.forward(x), 2));
-  x = torch::relu(torch::max_pool2d(second_norm_.forward(second_(x)), 2));
+  // Norm after pooling: a quarter of the values to normalise.
+  x = torch::relu(first_norm_.forward(torch::max_pool2d(x, 2)));
+  x = torch::relu(second_norm_.forward(torch::max_pool2d(second_(x), 2)));
   return output_(torch::relu(hidden_(x.flatten(1))));
 }
 

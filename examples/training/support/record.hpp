@@ -32,7 +32,8 @@ struct RunRecord {
   double images_per_second = 0;  // training steps only, without the first ones and evaluation
   double step_s_median = 0;
   double seconds = 0;  // everything
-  std::uint64_t gradient_bytes = 0, buckets = 0;
+  std::uint64_t gradient_bytes = 0, buckets = 0, replans = 0;
+  double message_latency_s = 0, seconds_per_byte = 0;  // what the plan of the buckets goes by
   Communication communication;
   std::vector<std::string> fingerprints;  // of each rank's parameters and buffers at the end
 };
