@@ -1,0 +1,41 @@
+# Installs into a fresh folder and builds the program of docs/libtorch.md outside the tree, as a reader copies it; two replicas
+# of it run. BUILD, SOURCE, GENERATOR, COMPILER, TORCH: see CMakeLists.txt.
+cmake_minimum_required(VERSION 3.25)
+set(work ${BUILD}/install_torch_test)
+set(prefix ${work}/prefix)
+file(REMOVE_RECURSE ${work})
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 240)
+  message("${output}")
+  if(NOT code EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "'${command}' ended with ${code}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# The page's first block of that language.
+function(copy_block language into)
+  file(READ ${SOURCE}/docs/libtorch.md text)
+  string(FIND "${text}" "```${language}\n" start)
+  string(LENGTH "```${language}\n" fence)
+  math(EXPR start "${start} + ${fence}")
+  string(SUBSTRING "${text}" ${start} -1 text)
+  string(FIND "${text}" "```" length)
+  string(SUBSTRING "${text}" 0 ${length} text)
+  file(WRITE ${into} "${text}")
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+copy_block(cpp ${work}/program/program.cpp)
+copy_block(cmake ${work}/program/CMakeLists.txt)
+run(${CMAKE_COMMAND} -S ${work}/program -B ${work}/program/build -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${COMPILER}
+  -D CMAKE_PREFIX_PATH=${prefix} -D Torch_DIR=${TORCH})
+run(${CMAKE_COMMAND} --build ${work}/program/build)
+run(${prefix}/bin/gradsync run -n 2 --timeout 100 -- ${work}/program/build/program)
+foreach(rank 0 1)
+  if(NOT output MATCHES "rank ${rank} [^\n]*: learned")
+    message(FATAL_ERROR "rank ${rank} did not print that it learned")
+  endif()
+endforeach()
