@@ -176,8 +176,10 @@ TEST(Failures, DestructionInTheMiddleOfAStepEndsItForAll) {
   for (const Medium medium : cases::kMedia)
     for (const bool forward : {false, true})
       in_world({.size = 3, .medium = medium}, [&](Communicator& comm) {
-        std::optional<GradientSync> sync(
-            std::in_place, comm, std::vector<Parameter>{{"a", {1 << 20}}, {"b", {1 << 18}}}, small_buckets(forward));
+        GradientSyncOptions options = small_buckets(forward);
+        options.bucket_bytes = 64u << 10;
+        const std::vector<Parameter> model = {{"a", {1 << 20}}, {"b", {1 << 18}}};
+        std::optional<GradientSync> sync(std::in_place, comm, model, options);
         sync->begin_step();
         sync->ready(1);
         if (comm.rank() == 2) return sync.reset();

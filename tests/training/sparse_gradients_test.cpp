@@ -1,4 +1,5 @@
 // Sparse gradients: rows of all ranks merged, against a dense sum.
+#include <cmath>
 #include <map>
 
 #include "model.hpp"
@@ -142,6 +143,47 @@ TEST(SparseGradients, ARowThatDoesNotExistIsAnErrorOnEveryRank) {
     EXPECT_EQ(status.peer, 1);
     EXPECT_NE(status.message.find("row 50"), std::string::npos) << status.message;
   });
+}
+
+TEST(SparseGradients, ValuesThatDoNotFitTheirRowsAreAnErrorOnEveryRank) {
+  in_world({.size = 2}, [&](Communicator& comm) {
+    GradientSync sync(comm, two_embeddings(), finding());
+    sync.begin_step();
+    SparseRows rows = rows_of(DType::f32, {4, 5}, 1);
+    if (comm.rank() == 0) rows.values.resize(20);
+    sync.ready_sparse(0, rows);
+    const Status status = thrown_by([&] { sync.finish(); });
+    EXPECT_EQ(status.code, ErrorCode::invalid_argument);
+    EXPECT_EQ(status.peer, 0);
+    EXPECT_NE(status.message.find("20 bytes of values for 2 rows of 3 f32, expected 24"), std::string::npos)
+        << status.message;
+    sync.begin_step();
+    sync.ready_sparse(0, rows_of(DType::f32, {4, 5}, 1));  // what was refused is not added to
+    sync.finish();
+    EXPECT_EQ(sync.sparse_gradient(0).rows, (std::vector<std::int64_t>{4, 5}));
+  });
+}
+
+TEST(SparseGradients, NanAmongTheirValuesIsNamedWhereItIsLookedFor) {
+  for (const bool forward : {false, true})
+    in_world({.size = 2}, [&](Communicator& comm) {
+      GradientSyncOptions options = finding();
+      options.check_finite = true;
+      options.overlap = forward ? Overlap::backward_forward : Overlap::backward;
+      options.overlap_only_if_worth_it = false;
+      GradientSync sync(comm, two_embeddings(), options);
+      sync.begin_step();
+      SparseRows rows = rows_of(DType::f64, {4, 5}, 1);
+      if (comm.rank() == 1) cases::put(DType::f64, rows.values.data(), 4, std::nan(""));
+      sync.ready_sparse(2, rows);
+      const Status status = thrown_by([&] {
+        sync.finish();
+        sync.wait_all();
+      });
+      EXPECT_EQ(status.code, ErrorCode::not_finite);
+      EXPECT_NE(status.message.find("\"second\" on rank 1"), std::string::npos) << status.message;
+      EXPECT_NE(status.message.find("element 4"), std::string::npos) << status.message;
+    });
 }
 
 TEST(SparseGradients, AModelOfNothingElseWorks) {
