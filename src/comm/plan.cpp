@@ -8,6 +8,12 @@
 #include "simulate/choose.hpp"
 
 namespace gradsync {
+namespace {
+
+constexpr std::uint64_t kPartBytesMin = 16u
+                                        << 10;  // of a rank: below, the number of steps counts, and the model is right
+
+}  // namespace
 
 PlanBook::PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint32_t> hosts, TransportKind kind)
     : rank_(rank),
@@ -47,7 +53,7 @@ std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
 // once and copying the rest from the owners.
 bool PlanBook::whole_host_in_memory(const Wanted& wanted) const {
   return in_memory_ && wanted.collective == Collective::all_reduce && size_ > 1 &&
-         wanted.bytes / size_ >= limits::loan_bytes_min;
+         wanted.bytes / size_ >= kPartBytesMin;
 }
 
 PlanBook::Chosen PlanBook::choose(const Wanted& wanted) {
@@ -74,12 +80,11 @@ Network PlanBook::network() {
   return network_;
 }
 
-// In shared memory the processors move the bytes: a message costs a switch of attention on each side.
 Network assumed_network(TransportKind kind, bool several_hosts) {
-  const Link memory{1e-6, 1 / 5e9}, loopback{8e-6, 1 / 2e9}, wire{20e-6, 1 / 1.1e9};
+  const Link memory{0.4e-6, 1 / 5e9}, loopback{8e-6, 1 / 2e9}, wire{20e-6, 1 / 1.1e9};
   const double gamma = 1 / 8e9;
   if (several_hosts) return Network::two_level(kind == TransportKind::tcp ? loopback : memory, wire, gamma, 2e-6);
-  return kind == TransportKind::tcp ? Network::uniform(loopback, gamma, 3e-6) : Network::uniform(memory, gamma, 2.5e-6);
+  return kind == TransportKind::tcp ? Network::uniform(loopback, gamma, 3e-6) : Network::uniform(memory, gamma, 0.1e-6);
 }
 
 }  // namespace gradsync
