@@ -19,6 +19,7 @@ void add_options(CLI::App& app, training::TextSettings& settings) {
   app.add_option("--lr", settings.learning_rate, "learning rate")->check(CLI::PositiveNumber);
   app.add_option("--clip", settings.gradient_norm_max, "largest norm of the gradient")->check(CLI::PositiveNumber);
   app.add_option("--seed", settings.seed, "of the parameters, the order and the sample");
+  app.add_flag("--deterministic", settings.deterministic, "the same bits in every run with as many workers");
   app.add_option("--threads", settings.threads, "of libtorch in each worker")->check(CLI::Range(1, 1024));
   app.add_option("--sample", settings.sample_characters, "characters to write at the end")
       ->check(CLI::Range(0, 100000));

@@ -24,6 +24,7 @@ void add_options(CLI::App& app, training::FashionSettings& settings, std::string
       ->check(CLI::IsMember({"backward", "forward"}));
   app.add_option("--bucket-bytes", settings.bucket_bytes,
                  "largest message of gradients; 0: planned from what is measured");
+  app.add_flag("--deterministic", settings.deterministic, "the same bits in every run with as many workers");
   app.add_flag("--check-finite", settings.check_finite, "stop at a gradient that is NaN or infinite, and name it");
   app.add_flag("--reference", settings.reference, "one worker, with nothing but libtorch");
   app.add_flag("--reverse-batches", settings.reverse_batches, "the images of each batch in reverse order");

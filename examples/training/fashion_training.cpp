@@ -34,6 +34,7 @@ ConvolutionalNet seeded_net(const FashionSettings& settings, gradsync::Communica
 gradsync::torch::DistributedDataParallelOptions replica_options(const FashionSettings& settings) {
   gradsync::torch::DistributedDataParallelOptions options;
   options.broadcast_buffers = false;  // SyncBatchNorm computes the same statistics on every rank
+  options.sync.deterministic = settings.deterministic;
   options.sync.check_finite = settings.check_finite;
   options.sync.bucket_bytes = settings.bucket_bytes;
   if (settings.overlap_forward) options.sync.overlap = gradsync::Overlap::backward_forward;

@@ -29,6 +29,7 @@ struct FashionSettings {
   int threads = 1;                 // of libtorch, in each worker
   bool overlap_forward = false;    // the all-gather half of the exchange under the next forward
   std::uint64_t bucket_bytes = 0;  // 0: planned
+  bool deterministic = false;      // the same bits in every run with as many workers
   bool check_finite = false;
   bool reference = false;        // plain libtorch: BatchNorm2d, no DistributedDataParallel; one worker only
   bool reverse_batches = false;  // the samples of each batch in reverse: the same mathematics, other rounding

@@ -14,6 +14,7 @@ namespace {
 constexpr double validation_share = 0.05;  // the end of the text
 constexpr std::size_t validation_batch = 64;
 constexpr double temperature = 0.8;  // of generated text: below 1, likely characters become likelier
+constexpr std::size_t bucket_bytes_deterministic = 1 << 18;
 constexpr const char* prompt = "The ";
 
 torch::Tensor part_of(const torch::Tensor& tokens, bool validation) {
@@ -32,9 +33,12 @@ CharTransformer seeded_net(const TextSettings& settings, const TransformerShape&
   return CharTransformer(shape);
 }
 
-gradsync::torch::DistributedDataParallelOptions replica_options() {
+gradsync::torch::DistributedDataParallelOptions replica_options(const TextSettings& settings) {
   gradsync::torch::DistributedDataParallelOptions options;
-  options.sync.weighted = true;       // every sample counts the same, whichever rank has it
+  options.sync.weighted = true;  // every sample counts the same, whichever rank has it
+  options.sync.deterministic = settings.deterministic;
+  // The order in which the norm adds up depends on the plan, and that, unless fixed, on times measured.
+  if (settings.deterministic) options.sync.bucket_bytes = bucket_bytes_deterministic;
   options.broadcast_buffers = false;  // the mask of the attention never changes
   return options;
 }
@@ -64,7 +68,7 @@ TextTraining::TextTraining(TextSettings settings, gradsync::Communicator& comm)
       train_(part_of(tokens_, false), shape_.context),
       validation_(part_of(tokens_, true), shape_.context),
       net_(seeded_net(settings_, shape_)),
-      replica_(net_, comm, replica_options()),
+      replica_(net_, comm, replica_options(settings_)),
       optimizer_(net_->parameters(), torch::optim::AdamWOptions(settings_.learning_rate)),
       sampler_(train_.size(), comm.rank(), comm.size(), sampler_options(settings_)),
       progress_(stdout, is_terminal(stdout), comm.rank() != 0) {

@@ -24,6 +24,7 @@ struct TextSettings {
   double learning_rate = 2e-3;
   double gradient_norm_max = 1;
   std::uint64_t seed = 1;
+  bool deterministic = false;  // the same bits in every run with as many workers
   int threads = 1;
   std::int64_t sample_characters = 240;
 };
