@@ -1,5 +1,5 @@
-// Batch norm's arithmetic over (batch, channels, inner) arrays: sums in f64, elements in their own type. One pass over memory
-// each, channels shared between libtorch's threads; a channel's sum does not depend on their number.
+// Batch norm's arithmetic over (batch, channels, inner) arrays: sums in f64, elements in their own type. One pass over
+// memory each, channels shared between libtorch's threads; a channel's sum does not depend on their number.
 #pragma once
 
 #include <cstdint>

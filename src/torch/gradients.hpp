@@ -1,5 +1,5 @@
-// Where the gradients of a module's trained parameters live: views of a GradientSync's memory, which autograd's results are
-// brought to and then added to in place.
+// Where the gradients of a module's trained parameters live: views of a GradientSync's memory, which autograd's
+// results are brought to and then added to in place.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>

@@ -8,8 +8,8 @@
 
 namespace gradsync::torch {
 
-// While watching, `seen` is called with every tensor that an operation of this thread takes, before it runs; not while an earlier
-// call of it runs. What it throws would be lost in libtorch: it must not throw.
+// While watching, `seen` is called with every tensor that an operation of this thread takes, before it runs; not while
+// an earlier call of it runs. What it throws would be lost in libtorch: it must not throw.
 class ReadWatch {
  public:
   using Seen = std::function<void(const ::torch::Tensor&)>;

@@ -32,8 +32,8 @@ void Replica::Impl::begin_pass() {
   if (!reached.empty() && sync->synchronising()) mark_unreached();
 }
 
-// Those that no output depends on: known before their bucket waits for them. A gradient that is there already, from passes
-// before, counts.
+// Those that no output depends on: known before their bucket waits for them. A gradient that is there already, from
+// passes before, counts.
 void Replica::Impl::mark_unreached() {
   for (std::size_t i = 0; i < gradients->size(); ++i) {
     if (reached[i] || arrived[i]) continue;

@@ -1,5 +1,5 @@
-// The state of a Replica. Its methods are in replica.cpp (life, forward), replica_backward.cpp (from the first gradient to
-// the end of backward) and replica_step.cpp (optimiser steps that are put off).
+// The state of a Replica. Its methods are in replica.cpp (life, forward), replica_backward.cpp (from the first
+// gradient to the end of backward) and replica_step.cpp (optimiser steps that are put off).
 #pragma once
 
 #include <exception>
@@ -80,8 +80,8 @@ struct Replica::Impl {
   void on_read_of(std::size_t i);
   void apply_with(std::size_t i);
   void apply(const std::vector<bool>& wanted);
-  // `adopt`: gradients that nobody stepped become the parameters' .grad(), also where this rank had none. Not by itself: the
-  // user may have dropped them.
+  // `adopt`: gradients that nobody stepped become the parameters' .grad(), also where this rank had none. Not by
+  // itself: the user may have dropped them.
   void synchronize(bool adopt = false);
   void end_forwarding();
   void rethrow();

@@ -66,7 +66,8 @@ void Replica::Impl::apply_with(std::size_t i) {
   apply(wanted);
 }
 
-// The optimiser sees the gradients of these parameters whatever the user has made of .grad() since step(), and leaves it as it was.
+// The optimiser sees the gradients of these parameters whatever the user has made of .grad() since step(), and leaves
+// it as it was.
 void Replica::Impl::apply(const std::vector<bool>& wanted) {
   std::vector<std::pair<std::size_t, Tensor>> before;
   for (std::size_t i = 0; i < wanted.size(); ++i) {

@@ -21,7 +21,8 @@ std::size_t bytes_of(const Tensor& tensor);  // of its elements
 // The elements of a contiguous tensor on the CPU; as bytes where gradsync has no such type. Borrowed.
 View view_of(const Tensor& contiguous);
 
-// As check_same_model compares it. Of a type that gradsync does not know, the name tells the type and the elements are bytes.
+// As check_same_model compares it. Of a type that gradsync does not know, the name tells the type and the elements are
+// bytes.
 Parameter parameter_of(const std::string& name, const Tensor& tensor);
 
 // Copies without a trace in autograd: no version is counted, nothing is recorded. Equal shapes.

@@ -94,8 +94,8 @@ struct TrainedImpl : torch::nn::Module {
   torch::nn::BatchNorm1d norm{nullptr};
 };
 
-// A run in which all ranks see the same batches: as the mean of 1, 2 or 4 equal numbers is exact, any such number of ranks takes
-// the same steps.
+// A run in which all ranks see the same batches: as the mean of 1, 2 or 4 equal numbers is exact, any such number of
+// ranks takes the same steps.
 struct Training {
   std::shared_ptr<TrainedImpl> net = std::make_shared<TrainedImpl>();
   DistributedDataParallel<TrainedImpl> model;

@@ -125,11 +125,12 @@ struct LineImpl : torch::nn::Module {
   Tensor weight;
 };
 
-// Least squares in f32 with gradient descent, w += -r * g with g = 2/n X'(Xw - y). With u = 2^-24 and gamma(k) = k*u/(1 - k*u)
-// (Higham, "Accuracy and Stability of Numerical Algorithms", section 3), whatever the order of the sums, the computed g is off by at most
-// gamma(d + n + N + 6) * 2/n |X|'(|X||w| + |y|): d terms of a product, n of the sum over samples in whatever parts, N over ranks, and 6
-// roundings of scales and differences; the update adds u * (|w| + 2r|g|). As I - rH does not stretch (r times the largest
-// eigenvalue of H is below 2), the errors of steps add up. Two runs differ by the sum of both their errors.
+// Least squares in f32 with gradient descent, w += -r * g with g = 2/n X'(Xw - y). With u = 2^-24 and gamma(k) =
+// k*u/(1 - k*u) (Higham, "Accuracy and Stability of Numerical Algorithms", section 3), whatever the order of the sums,
+// the computed g is off by at most gamma(d + n + N + 6) * 2/n |X|'(|X||w| + |y|): d terms of a product, n of the sum
+// over samples in whatever parts, N over ranks, and 6 roundings of scales and differences; the update adds u * (|w| +
+// 2r|g|). As I - rH does not stretch (r times the largest eigenvalue of H is below 2), the errors of steps add up. Two
+// runs differ by the sum of both their errors.
 double least_squares_bound(int ranks, double rate, std::int64_t dimensions, const std::function<Data(int)>& data) {
   Tensor w = torch::zeros({dimensions, 1}, torch::kFloat64);
   double bound = 0;

@@ -153,6 +153,66 @@ TEST(Graph, BuffersAreThoseOfRank0InTraining) {
   });
 }
 
+// Forward without a graph, done again in backward: less memory for more time (Chen et al., 2016).
+struct Again : torch::autograd::Function<Again> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, torch::nn::LinearImpl* layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    torch::NoGradGuard none;
+    return layer->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode with_graph(true);
+    const Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    layer->forward(x).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+struct AgainImpl : torch::nn::Module {
+  explicit AgainImpl(bool last) : last_again(last) {
+    first = register_module("first", torch::nn::Linear(3, 3));
+    second = register_module("second", torch::nn::Linear(3, 3));
+    to(torch::kFloat64);
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor input = x.clone().requires_grad_(true);
+    const Tensor y = torch::tanh(last_again ? first(input) : Again::apply(input, first.get()));
+    return (last_again ? Again::apply(y, second.get()) : second(y)).sum();
+  }
+  bool last_again;
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+TEST(Graph, ABackwardInsideABackwardWorksAfterAnOrdinaryLayer) {
+  on_ranks(2, [](Communicator& comm) {
+    auto net = std::make_shared<AgainImpl>(false);
+    DistributedDataParallel model(net, comm);
+    AgainImpl alone(false);
+    copy_state(*net, alone);
+    const Tensor x = noise(3, {4, 3});
+    for (int step = 0; step < 2; ++step) {
+      model.zero_grad();
+      model(share(x, comm)).backward();
+      alone.zero_grad();
+      (alone.forward(x) / 2).backward();
+      EXPECT_LE(largest_difference(gradients_of(*net), gradients_of(alone)), 1e-14);
+    }
+  });
+}
+
+TEST(Graph, ABackwardInsideABackwardThatComesFirstIsToldOnEveryRank) {
+  on_ranks(2, [](Communicator& comm) {
+    auto net = std::make_shared<AgainImpl>(true);
+    DistributedDataParallel model(net, comm);
+    const Status status = failure_of([&] { model(noise(3, {4, 3})).backward(); });
+    EXPECT_EQ(status.code, ErrorCode::invalid_argument) << status.message;
+    EXPECT_NE(status.message.find("first.weight"), std::string::npos) << status.message;
+  });
+}
+
 struct ManyOutputsImpl : torch::nn::Module {
   ManyOutputsImpl() { in = register_module("in", torch::nn::Linear(3, 4)); }
   std::tuple<Tensor, std::vector<Tensor>, std::optional<Tensor>, int> forward(const Tensor& x) {

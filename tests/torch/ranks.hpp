@@ -17,7 +17,8 @@ using gradsync::Communicator;
 using gradsync::Status;
 using torch::Tensor;
 
-// Runs `body` once a rank, each in a thread of its own with one thread for libtorch. An exception that leaves it fails the test.
+// Runs `body` once a rank, each in a thread of its own with one thread for libtorch. An exception that leaves it fails
+// the test.
 void on_ranks(std::uint32_t size, const std::function<void(Communicator&)>& body);
 
 // What `body` throws; a status that is ok if it throws nothing.

@@ -1,4 +1,5 @@
-// Data-parallel training of a libtorch module in C++: every replica ends each step with the same parameters, to the bit.
+// Data-parallel training of a libtorch module in C++: every replica ends each step with the same parameters, to the
+// bit.
 //
 //   auto comm = gradsync::Communicator::create();
 //   Net net;                                                              // any torch::nn module holder or shared_ptr
@@ -11,9 +12,9 @@
 //     model.step(optimizer);                                              // or optimizer.step(), see step()
 //   }
 //
-// All ranks make the same calls. One thread uses a Replica and its module. Failures of the exchange leave loss.backward()
-// (with Overlap::backward_forward the next call of this class) as gradsync::Error. `docs/libtorch.md` has the rest: accumulation,
-// uneven data, what may not be done.
+// All ranks make the same calls. One thread uses a Replica and its module. Failures of the exchange leave
+// loss.backward() (with Overlap::backward_forward the next call of this class) as gradsync::Error. `docs/libtorch.md`
+// has the rest: accumulation, uneven data, what may not be done.
 #pragma once
 
 #include <torch/torch.h>
@@ -44,45 +45,47 @@ struct DistributedDataParallelOptions {
 // Everything of DistributedDataParallel that does not depend on the module's type.
 class Replica {
  public:
-  // Collective. mismatch if the ranks' models differ, naming two ranks and what differs; unsupported for tensors that are not
-  // on the CPU, not dense, or trained in a type that is no float. Parameters without requires_grad are only broadcast;
-  // one that is registered twice (tied weights) is one parameter.
+  // Collective. mismatch if the ranks' models differ, naming two ranks and what differs; unsupported for tensors that
+  // are not on the CPU, not dense, or trained in a type that is no float. Parameters without requires_grad are only
+  // broadcast; one that is registered twice (tied weights) is one parameter.
   Replica(std::shared_ptr<::torch::nn::Module> module, Communicator& comm, DistributedDataParallelOptions options);
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  // What operator() does around the module's forward. Throws invalid_argument naming the parameter if one was added, removed,
-  // replaced, unfrozen or changed in type or shape since, or frozen without find_unused; see rewrap().
+  // What operator() does around the module's forward. Throws invalid_argument naming the parameter if one was added,
+  // removed, replaced, unfrozen or changed in type or shape since, or frozen without find_unused; see rewrap().
   void before_forward();
-  // `outputs`: tensors that backward will start from; with find_unused, parameters that they do not depend on are known to be
-  // unused before backward begins. May be empty.
+  // `outputs`: tensors that backward will start from; with find_unused, parameters that they do not depend on are
+  // known to be unused before backward begins. May be empty.
   void after_forward(const std::vector<::torch::Tensor>& outputs);
 
-  // Leaves all gradients undefined, which is cheaper than the optimiser's zeroing in place: backward then writes a gradient
-  // once instead of adding it to zeros, and with Overlap::backward_forward no gradient is waited for.
+  // Leaves all gradients undefined, which is cheaper than the optimiser's zeroing in place: backward then writes a
+  // gradient once instead of adding it to zeros, and with Overlap::backward_forward no gradient is waited for.
   void zero_grad();
 
   // The optimiser's step, for both overlaps. Overlap::backward: optimizer.step(). Overlap::backward_forward: parameters
-  // are updated bucket by bucket, each before the next operation of this thread that reads one of them, with the options that
-  // the optimiser has now; it must live until then. Works with optimisers that treat each parameter by itself (SGD, Adam, AdamW,
-  // Adagrad, RMSprop) and LayerwiseAdaptive around one of them.
+  // are updated bucket by bucket, each before the next operation of this thread that reads one of them, with the
+  // options that the optimiser has now; it must live until then. Works with optimisers that treat each parameter by
+  // itself (SGD, Adam, AdamW, Adagrad, RMSprop) and LayerwiseAdaptive around one of them.
   void step(::torch::optim::Optimizer& optimizer);
   // Everything that step() put off. Called by itself where the module's state is read through this class (evaluation,
-  // checkpoints, the end of the next forward); call it before other threads read parameters or they are read through pointers.
+  // checkpoints, the end of the next forward); call it before other threads read parameters or they are read through
+  // pointers.
   void synchronize();
 
   // Gradients stay local while it lives (accumulation): { auto guard = model.no_sync(); … forward, backward … }
   class NoSync;
   NoSync no_sync();
 
-  // Samples of this rank's batch (of all batches since the last exchange), where options.sync.weighted. Once a step, before
-  // its backward.
+  // Samples of this rank's batch (of all batches since the last exchange), where options.sync.weighted. Once a step,
+  // before its backward.
   void set_samples(std::uint64_t samples);
-  // A step of a rank without samples: `while (model.accompany()) model.step(optimizer);`. True: gradients are complete. False:
-  // every rank has run out.
+  // A step of a rank without samples: `while (model.accompany()) model.step(optimizer);`. True: gradients are
+  // complete. False: every rank has run out.
   bool accompany();
-  // Scales all gradients so that their global 2-norm is at most norm_max; returns the norm before. Between backward and step.
+  // Scales all gradients so that their global 2-norm is at most norm_max; returns the norm before. Between backward
+  // and step.
   double clip_grad_norm(double norm_max);
 
   // Collective. Takes the module's parameters as they are now: after some were added, replaced, frozen or unfrozen, on
@@ -111,8 +114,8 @@ class Replica::NoSync {
   bool before_;
 };
 
-// The tensors of what a forward returns: a tensor, or optionals, pairs, tuples, arrays and vectors of what has tensors. Of
-// any other type none, which costs only the early knowledge of unused parameters.
+// The tensors of what a forward returns: a tensor, or optionals, pairs, tuples, arrays and vectors of what has
+// tensors. Of any other type none, which costs only the early knowledge of unused parameters.
 namespace detail {
 inline void add_tensors(std::vector<::torch::Tensor>& all, const ::torch::Tensor& tensor) { all.push_back(tensor); }
 template <class T>

@@ -20,25 +20,26 @@ namespace gradsync::torch {
 struct DistributedSamplerOptions {
   std::uint64_t seed = 0;  // the same on every rank
   bool shuffle = true;
-  // Uneven shares (the default) differ by one sample at most, lose none and repeat none. Even ones let the last shares repeat
-  // samples from the start of the order, as PyTorch's sampler does, or drop the samples after the last whole round.
+  // Uneven shares (the default) differ by one sample at most, lose none and repeat none. Even ones let the last shares
+  // repeat samples from the start of the order, as PyTorch's sampler does, or drop the samples after the last whole
+  // round.
   enum class Shares : std::uint8_t { uneven, even_by_repeating, even_by_dropping } shares = Shares::uneven;
 };
 
-// A torch::data sampler: rank r of size gets positions r, r + size, r + 2*size, … of the epoch's order. So the k-th batches of all
-// ranks together are the k-th global batch of one process with the batch size times `size`. Throws invalid_argument unless
-// 0 <= rank < size.
+// A torch::data sampler: rank r of size gets positions r, r + size, r + 2*size, … of the epoch's order. So the k-th
+// batches of all ranks together are the k-th global batch of one process with the batch size times `size`. Throws
+// invalid_argument unless 0 <= rank < size.
 class DistributedSampler : public ::torch::data::samplers::Sampler<> {
  public:
   DistributedSampler(std::size_t samples, int rank, int size, DistributedSamplerOptions options = {});
-  // Another order, from the next reset() on, which every data loader does when an epoch begins. Copies of a sampler share
-  // the epoch.
+  // Another order, from the next reset() on, which every data loader does when an epoch begins. Copies of a sampler
+  // share the epoch.
   void set_epoch(std::uint64_t epoch);
   std::uint64_t epoch() const;
   std::size_t share() const;  // samples of this rank in an epoch
   void reset(::torch::optional<std::size_t> new_size = {}) override;
-  // At most `batch_size` samples (at least one); nothing at the end of the epoch. A copy that was never reset begins with the
-  // epoch that is set.
+  // At most `batch_size` samples (at least one); nothing at the end of the epoch. A copy that was never reset begins
+  // with the epoch that is set.
   ::torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
   // Epoch, position and number of samples; load throws invalid_argument if the position is beyond this rank's share.
   void save(::torch::serialize::OutputArchive& archive) const override;
