@@ -10,7 +10,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint format tidy bench demo install asan tsan clang clean help setup
+.PHONY: build test lint format tidy bench bench-overlap demo install asan tsan clang clean help setup
 
 build: setup  ## the library and build/gradsync (preset release)
 	@cmake --preset release -Wno-dev >/dev/null
@@ -42,6 +42,10 @@ bench: build  ## time all-reduce over shm and tcp; BENCH_ARGS changes what
 demo:  ## train a network on every core and on one, compare, and write out/demo/report.html (5 minutes)
 	@scripts/demo
 
+bench-overlap: setup-all build  ## communication hidden under backward, beside PyTorch's DDP, at 1 Gbit/s and on one host (root)
+	@cmake --build --preset release -j $(JOBS) --target overlap_rank
+	@bench/overlap/run $(OVERLAP_ARGS)
+
 install: build  ## install to PREFIX (default /usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
@@ -59,4 +63,4 @@ clean:  ## remove every build folder of the presets
 	@rm -rf build build-dev build-asan build-tsan build-clang
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
