@@ -1,6 +1,7 @@
 #include "torch/checkpoint_state.hpp"
 
 #include <c10/util/Type.h>
+#include <fmt/ranges.h>
 
 #include <sstream>
 

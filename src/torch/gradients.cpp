@@ -1,7 +1,7 @@
 #include "torch/gradients.hpp"
 
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 #include <unordered_set>
@@ -57,7 +57,7 @@ Gradients::Gradients(std::vector<ModelParameter> parameters, std::function<void(
       views_(parameters_.size()),
       arrived_(std::move(arrived)) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    auto accumulator = ::torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
+    NodePointer accumulator = ::torch::autograd::impl::grad_accumulator(parameters_[i].tensor);
     const std::uintptr_t key = accumulator->add_post_hook(std::make_unique<ArrivalHook>(arrived_, i));
     by_node_[accumulator.get()] = i;
     hooks_.push_back({std::move(accumulator), key});

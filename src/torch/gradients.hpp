@@ -3,10 +3,12 @@
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
 #include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gradsync/gradient_sync.hpp"
@@ -43,8 +45,10 @@ class Gradients {
   std::vector<bool> reached_from(const std::vector<::torch::Tensor>& outputs) const;
 
  private:
+  // A shared pointer, of a kind that depends on libtorch's version.
+  using NodePointer = decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
   struct Hook {
-    std::shared_ptr<::torch::autograd::Node> accumulator;  // kept: a leaf makes a new one when nobody holds it
+    NodePointer accumulator;  // kept: a leaf makes a new one when nobody holds it
     std::uintptr_t key;
   };
   bool is_view(std::size_t i) const;

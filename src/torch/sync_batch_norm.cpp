@@ -1,5 +1,7 @@
 #include "gradsync/torch/sync_batch_norm.hpp"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "base/status.hpp"
