@@ -35,6 +35,10 @@ class Lint(unittest.TestCase):
         self.finds("src/base/a.cpp", '#include <vector>\n#include "schedule/step.hpp"\n', 2, "only lower rows")
         self.finds("src/engine/a.hpp", HEADER + '#include "comm/health.hpp"\n', 2, "only lower rows")
 
+    def test_knows_the_public_headers_of_a_face(self):
+        self.passes("include/gradsync/torch/a.hpp", HEADER + '#include "gradsync/communicator.hpp"\n')
+        self.finds("src/train/a.cpp", '#include "gradsync/torch/a.hpp"\n', 1, "only lower rows")
+
     def test_finds_an_include_of_a_foreign_folder_of_the_same_row(self):
         self.finds("src/verify/a.cpp", '#include "simulate/network.hpp"\n', 1, "only lower rows")
 
