@@ -6,11 +6,16 @@
 // and answers with one JSON line. Ways:
 //   local      the plain model, no exchange          forward   gradients exchanged under backward and the next forward
 //   backward   gradients exchanged under backward    exchange  only the exchange: every bucket, one after another
+// Other questions: "equal 0", are all replicas equal to the bit; "memory 0", bytes this process has. A way's model exists
+// from its first step on.
 #include <torch/torch.h>
 
 #include <chrono>
+#include <fstream>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "gradsync/torch/distributed_data_parallel.hpp"
 
@@ -88,35 +93,35 @@ class Rank {
  public:
   Rank(const std::string& model, int batch)
       : comm_(gradsync::Communicator::create()),
-        plain_(model_named(model)),
+        model_(model),
         x_(images(model, batch)),
-        y_(torch::randint(0, 10, {batch})),
-        plain_optimizer_(plain_->parameters(), 0.01),
-        backward_(model_named(model), gradsync::Overlap::backward, comm_),
-        forward_(model_named(model), gradsync::Overlap::backward_forward, comm_) {}
+        y_(torch::randint(0, 10, {batch})) {}
 
   nlohmann::json run(const std::string& way, int steps) {
+    make(way);
     comm_.barrier();
     Result result;
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < steps; ++i) step(way, result);
-    if (way == "forward") forward_.replica.synchronize();
+    if (way == "forward") forward_->replica.synchronize();
     result.seconds = seconds_since(start) / steps;
     comm_.barrier();
     return to_json(way, result);
   }
   std::size_t bytes() const {
     std::size_t total = 0;
-    for (const auto& p : plain_->parameters()) total += static_cast<std::size_t>(p.numel()) * 4;
+    for (const auto& p : model_named(model_)->parameters()) total += static_cast<std::size_t>(p.numel()) * 4;
     return total;
   }
-  bool replicas_equal() { return equal(backward_) && equal(forward_); }
+  bool replicas_equal() { return (!backward_ || equal(*backward_)) && (!forward_ || equal(*forward_)); }
   int rank() const { return comm_.rank(); }
 
  private:
   struct Shared {
     Shared(nn::Sequential module, gradsync::Overlap overlap, gradsync::Communicator& comm)
-        : replica(module, comm, options(overlap)), optimizer(module->parameters(), 0.01), net(module) {}
+        : replica(module, comm, options(overlap)),
+          optimizer(module->parameters(), 0.01),
+          net(module) {}
     static gradsync::torch::DistributedDataParallelOptions options(gradsync::Overlap overlap) {
       gradsync::torch::DistributedDataParallelOptions o;
       o.sync.overlap = overlap;
@@ -128,33 +133,50 @@ class Rank {
     nn::Sequential net;
   };
 
+  struct Plain {
+    explicit Plain(nn::Sequential module) : optimizer(module->parameters(), 0.01), net(module) {}
+    torch::optim::SGD optimizer;
+    nn::Sequential net;
+  };
+
+  void make(const std::string& way) {
+    using gradsync::Overlap;
+    if (way == "local" && !plain_) plain_ = std::make_unique<Plain>(model_named(model_));
+    if ((way == "backward" || way == "exchange") && !backward_)
+      backward_ = std::make_unique<Shared>(model_named(model_), Overlap::backward, comm_);
+    if (way == "forward" && !forward_)
+      forward_ = std::make_unique<Shared>(model_named(model_), Overlap::backward_forward, comm_);
+  }
   void step(const std::string& way, Result& result) {
     if (way == "local") step_plain(result);
-    else if (way == "backward") step_shared(backward_, result);
-    else if (way == "forward") step_shared(forward_, result);
+    else if (way == "backward") step_shared(*backward_, result);
+    else if (way == "forward") step_shared(*forward_, result);
     else if (way == "exchange") exchange();
     else throw std::invalid_argument("way '" + way + "', expected local, backward, forward or exchange");
   }
   void step_plain(Result& result) {
-    plain_optimizer_.zero_grad();
-    torch::Tensor loss = torch::cross_entropy_loss(plain_->forward(x_), y_);
+    plain_->optimizer.zero_grad();
+    torch::Tensor loss = torch::cross_entropy_loss(plain_->net->forward(x_), y_);
     const Clock::time_point start = Clock::now();
     loss.backward();
     result.backward_s = seconds_since(start);
-    plain_optimizer_.step();
+    plain_->optimizer.step();
   }
   void step_shared(Shared& shared, Result& result) {
-    shared.optimizer.zero_grad();
+    // Zeroing in place, as the plain model does; under the next forward gradients are not to be touched.
+    if (&shared == forward_.get()) shared.replica.zero_grad();
+    else shared.optimizer.zero_grad();
     torch::cross_entropy_loss(shared.replica(x_), y_).backward();
     shared.replica.step(shared.optimizer);
     result.last = shared.replica.sync().timeline();
     result.hidden = result.last.hidden_share();
   }
   void exchange() {
-    gradsync::GradientSync& sync = backward_.replica.sync();
+    gradsync::GradientSync& sync = backward_->replica.sync();
     for (const auto& bucket : sync.timeline().buckets) {
       if (scratch_.bytes() < bucket.bytes) scratch_ = comm_.allocate(bucket.bytes);
-      comm_.all_reduce(gradsync::View{scratch_.data(), bucket.bytes / 4, gradsync::DType::f32}, gradsync::ReduceOp::avg);
+      comm_.all_reduce(gradsync::View{scratch_.data(), bucket.bytes / 4, gradsync::DType::f32},
+                       gradsync::ReduceOp::avg);
     }
   }
   bool equal(Shared& shared) {
@@ -173,19 +195,39 @@ class Rank {
       line["hidden"] = result.hidden;
       line["waited_ms"] = result.last.waited_s * 1e3;
       for (const auto& b : result.last.buckets)
-        line["buckets"].push_back({{"bytes", b.bytes}, {"ready_ms", b.ready_s * 1e3}, {"launched_ms", b.launched_s * 1e3},
+        line["buckets"].push_back({{"bytes", b.bytes},
+                                   {"ready_ms", b.ready_s * 1e3},
+                                   {"launched_ms", b.launched_s * 1e3},
                                    {"done_ms", b.done_s * 1e3}});
     }
     return line;
   }
 
   gradsync::Communicator comm_;
-  nn::Sequential plain_;
+  std::string model_;
   torch::Tensor x_, y_;
-  torch::optim::SGD plain_optimizer_;
-  Shared backward_, forward_;
+  std::unique_ptr<Plain> plain_;
+  std::unique_ptr<Shared> backward_, forward_;
   gradsync::Memory scratch_;
 };
+
+// Bytes, by the kernel's names: VmHWM is the most that was resident; Rss counts pages that several processes map in each of
+// them, Pss shares them out.
+nlohmann::json memory() {
+  nlohmann::json found;
+  std::string name, unit;
+  std::size_t kib = 0;
+  for (const char* path : {"/proc/self/status", "/proc/self/smaps_rollup"}) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      if (!(words >> name >> kib >> unit) || unit != "kB") continue;
+      if (name == "VmHWM:" || name == "Rss:" || name == "Pss:" || name == "RssShmem:" || name == "RssAnon:")
+        found[name] = kib << 10;
+    }
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -196,7 +238,8 @@ int main(int argc, char** argv) try {
   std::cout << nlohmann::json{{"bytes", rank.bytes()}, {"rank", rank.rank()}} << std::endl;
   std::string way;
   for (int steps = 0; std::cin >> way >> steps;) {
-    if (way == "equal") std::cout << nlohmann::json{{"equal", rank.replicas_equal()}} << std::endl;
+    if (way == "memory") std::cout << memory() << std::endl;
+    else if (way == "equal") std::cout << nlohmann::json{{"equal", rank.replicas_equal()}} << std::endl;
     else std::cout << rank.run(way, steps) << std::endl;
   }
   return 0;

@@ -3,8 +3,9 @@
 
     run_twice.py COMMAND ARGS…
 
-Lines that tell a time are not compared: those with " s left" or "seconds" in them.
+The time left at the end of a line is not compared, nor are lines with "seconds" in them.
 """
+import re
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ def run(command):
     print(done.stdout)
     if done.returncode != 0:
         sys.exit(f"exit status {done.returncode}")
-    return [line for line in done.stdout.splitlines() if " s left" not in line and "seconds" not in line]
+    lines = [re.sub(r"\s+\d+ s left$", "", line) for line in done.stdout.splitlines()]
+    return [line for line in lines if "seconds" not in line]
 
 
 def main():

@@ -1,5 +1,6 @@
-// Batch norm's arithmetic over (batch, channels, inner) arrays: sums in f64, elements in their own type. One pass over
-// memory each, channels shared between libtorch's threads; a channel's sum does not depend on their number.
+// Batch norm's arithmetic over (batch, channels, inner) arrays, or (batch, inner, channels) ones where channels are last: sums in
+// f64, elements in their own type. One pass over memory each, channels shared between libtorch's threads; a channel's sum
+// does not depend on their number.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@ namespace gradsync::torch {
 
 struct ChannelLayout {
   std::int64_t batch = 0, channels = 0, inner = 1;
+  bool channels_last = false;                            // in memory
   std::int64_t values() const { return batch * inner; }  // a channel
 };
 

@@ -30,9 +30,18 @@ struct Pass : ::torch::CustomClassHolder {
 };
 using PassHandle = c10::intrusive_ptr<Pass>;
 
+// What the input is kept in: its own format where channels are last in memory, as convolutions like it.
+::torch::MemoryFormat format_of(const Tensor& input) {
+  for (const auto format : {::torch::MemoryFormat::ChannelsLast, ::torch::MemoryFormat::ChannelsLast3d})
+    if (input.dim() == (format == ::torch::MemoryFormat::ChannelsLast ? 4 : 5) && input.is_contiguous(format))
+      return format;
+  return ::torch::MemoryFormat::Contiguous;
+}
+
 ChannelLayout layout_of(const Tensor& input) {
-  ChannelLayout layout{input.size(0), input.size(1), 1};
+  ChannelLayout layout{input.size(0), input.size(1), 1, false};
   for (std::int64_t d = 2; d < input.dim(); ++d) layout.inner *= input.size(d);
+  layout.channels_last = layout.inner == 1 || format_of(input) != ::torch::MemoryFormat::Contiguous;
   return layout;
 }
 
@@ -99,7 +108,7 @@ std::vector<double> times(const std::vector<double>& a, const std::vector<double
 struct Normalise : ::torch::autograd::Function<Normalise> {
   static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& weight, const Tensor& bias,
                         PassHandle pass) {
-    const Tensor x = input.contiguous();
+    const Tensor x = input.contiguous(format_of(input));
     Tensor y = ::torch::empty_like(x);
     pass->weight = values_of(pass->affine ? weight : Tensor(), pass->layout.channels, 1);
     const std::vector<double> shift = values_of(pass->affine ? bias : Tensor(), pass->layout.channels, 0);
@@ -121,7 +130,7 @@ struct Normalise : ::torch::autograd::Function<Normalise> {
     const variable_list saved = context->get_saved_variables();
     const auto pass = c10::static_intrusive_pointer_cast<Pass>(context->saved_data["pass"].toCapsule());
     const Tensor& x = saved[0];
-    const Tensor dy = gradients[0].to(x.scalar_type()).contiguous();
+    const Tensor dy = gradients[0].to(x.scalar_type()).contiguous(format_of(x));
     return with_elements(
         x, [&](auto element) { return gradients_of<decltype(element)>(*pass, dy, x, saved[1], saved[2]); });
   }

@@ -12,6 +12,7 @@
 #include "train/items.hpp"
 #include "train/lanes.hpp"
 #include "train/notes.hpp"
+#include "train/overlap_trial.hpp"
 #include "train/readiness.hpp"
 #include "train/sparse_exchange.hpp"
 #include "train/weights.hpp"
@@ -64,7 +65,9 @@ struct GradientSync::Impl {
   Status late;                       // of the last step, found when this one had begun
   Status broken;                     // why everything later fails
   ExchangeSchedule exchanges;
+  OverlapTrial trial;
   Observed observed;  // the last step that sent
+  Observed agreed;    // by the last exchange
   TimePoint begun{};
   StepTimeline recording, timeline;
 
@@ -72,6 +75,7 @@ struct GradientSync::Impl {
   void install(Layout next);
   void rebuild_step_state();
   PlanQuery plan_query() const;
+  std::size_t bucket_bytes_of_halves() const;
   double now_s() const { return seconds_between(begun, time_now()); }
   double at_s(TimePoint at) const { return at == TimePoint{} ? 0 : seconds_between(begun, at); }
   void check_usable() const { throw_if_broken(broken); }
@@ -146,8 +150,9 @@ struct GradientSync::Impl {
 
   // plan
   bool exchange_is_due() const;
-  bool decides_overlap() const;
   void exchange();
+  void try_other_overlap();
+  void replan();
   void observe();
 };
 

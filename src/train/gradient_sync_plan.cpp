@@ -6,9 +6,6 @@
 namespace gradsync {
 namespace {
 
-// Hiding less than this share of a step is not worth a second half of every exchange.
-constexpr double kWorthHiding = 0.02;
-
 bool same_plan(const BucketPlan& a, const BucketPlan& b) {
   const auto same_bucket = [](const PlannedBucket& x, const PlannedBucket& y) {
     return x.dtype == y.dtype && x.begin == y.begin && x.count == y.count && x.begun == y.begun;
@@ -47,26 +44,37 @@ void GradientSync::Impl::observe() {
   }
 }
 
-bool GradientSync::Impl::decides_overlap() const {
-  return options.overlap == Overlap::backward_forward && !route.halves;
-}
-
 bool GradientSync::Impl::exchange_is_due() const {
-  if (world == 1 || !(options.replan || decides_overlap())) return false;
+  if (world == 1 || !(options.replan || !trial.decided())) return false;
   return exchanges.due(sends, options.replan && sums.ranks_order_differs > 0);
 }
 
 void GradientSync::Impl::exchange() {
+  agreed = observed;
   try {
-    agree(lanes.control(), observed);
+    agree(lanes.control(), agreed);
   } catch (const Error& error) { fail_for_good(error.status()); }
   exchanges.done(sends);
-  if (decides_overlap()) route.halves = observed.exposed_s > kWorthHiding * observed.step_s;
-  if (!options.replan) return;
+  trial.begin(agreed.exposed_s, agreed.step_s);
+  if (options.replan) replan();
+}
+
+// The way that the next steps go, after some have been timed.
+void GradientSync::Impl::try_other_overlap() {
+  try {
+    route.halves = trial.next(lanes.control());
+  } catch (const Error& error) { fail_for_good(error.status()); }
+  replan();
+}
+
+// For what was agreed last, and the overlap in force.
+void GradientSync::Impl::replan() {
   PlanQuery query = plan_query();
-  query.ready_s = observed.ready_s;
-  query.backward_s = observed.backward_s;
-  Layout next = make_layout(query, observed.order);
+  if (options.replan) {
+    query.ready_s = agreed.ready_s;
+    query.backward_s = agreed.backward_s;
+  }
+  Layout next = make_layout(query, options.replan ? agreed.order : layout.order);
   if (same_plan(layout.plan, next.plan) && same_items(layout.items, next.items)) return;
   install(std::move(next));
   ++replans;

@@ -5,6 +5,7 @@
 #include "train/cost.hpp"
 #include "train/gradient_sync_impl.hpp"
 #include "train/model_check.hpp"
+#include "train/plan_units.hpp"
 #include "train/settings.hpp"
 
 namespace gradsync {
@@ -16,6 +17,9 @@ std::vector<std::uint32_t> first_order(std::size_t parameters) {
   std::iota(order.rbegin(), order.rend(), 0u);
   return order;
 }
+
+constexpr double kHalvesLatencies = 64;  // a bucket's bytes take this many times its latency
+constexpr std::size_t kHalvesBytesMin = std::size_t{1} << 20;
 
 bool has(std::span<const Parameter> parameters, DType dtype) {
   return std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.dtype == dtype; });
@@ -40,7 +44,9 @@ GradientSync::Impl::Impl(Communicator& communicator, std::vector<Parameter> all,
   cost = measure_cost(lanes.of(0));
   weights = Weights({options.weighted, has(parameters, DType::f16), rank, world});
   route = {rank, world, options.deterministic, false, options.hook ? &options.hook : nullptr};
-  route.halves = world > 1 && options.overlap == Overlap::backward_forward && !options.overlap_only_if_worth_it;
+  const bool without_barrier = world > 1 && options.overlap == Overlap::backward_forward;
+  route.halves = without_barrier && !options.overlap_only_if_worth_it;
+  trial = OverlapTrial(without_barrier && options.overlap_only_if_worth_it);
   used.resize(parameters.size());
   install(make_layout(plan_query(), first_order(parameters.size())));
 }
@@ -48,11 +54,21 @@ GradientSync::Impl::Impl(Communicator& communicator, std::vector<Parameter> all,
 // Whatever is under way ends before the memory goes.
 GradientSync::Impl::~Impl() { lanes.destroy(); }
 
+// Forward waits for buckets one after another, and its first layers' come last out of backward and are wanted first: many
+// buckets, each just large enough that its latency does not count.
+std::size_t GradientSync::Impl::bucket_bytes_of_halves() const {
+  if (cost.seconds_per_byte <= 0) return planned_bucket_bytes_max;
+  const double bytes = kHalvesLatencies * cost.latency_s / cost.seconds_per_byte;
+  return static_cast<std::size_t>(
+      std::clamp(bytes, static_cast<double>(kHalvesBytesMin), static_cast<double>(planned_bucket_bytes_max)));
+}
+
 PlanQuery GradientSync::Impl::plan_query() const {
   PlanQuery query;
   query.parameters = parameters;
   query.cost = cost;
   query.bucket_bytes = options.bucket_bytes;
+  if (route.halves && query.bucket_bytes == 0) query.bucket_bytes = bucket_bytes_of_halves();
   query.world = world;
   return query;
 }

@@ -32,6 +32,11 @@ void GradientSync::Impl::begin_step() {
   }
   coming.begun = true;
   coming.at = time_now();
+  trial.step_begins(sends, coming.at);
+  if (trial.due()) {
+    wait_all();
+    try_other_overlap();
+  }
   if (!forwarding) open_step();
 }
 

@@ -53,7 +53,8 @@ struct Case {
   std::vector<std::int64_t> rest;     // channels and what follows
   torch::ScalarType type = torch::kFloat64;
   double tolerance = 1e-12;
-  double offset = 0;  // of the data: cancellation
+  double offset = 0;                                             // of the data: cancellation
+  torch::MemoryFormat format = torch::MemoryFormat::Contiguous;  // of the ranks' input
 };
 
 template <class Reference>
@@ -85,7 +86,7 @@ void expect_as_one_process(const Case& c, BatchNormOptions options) {
     const auto mine = [&](const Tensor& whole) { return whole.narrow(0, begin, c.batches[rank]); };
     for (std::uint64_t step = 0; step < 3; ++step) {
       const auto [x, factors] = data(step);
-      const Norm got = pass(norm, mine(x), mine(factors));
+      const Norm got = pass(norm, mine(x).contiguous(c.format), mine(factors));
       const Norm& want = expected[step];
       EXPECT_LE(distance(got.output, mine(want.output)), c.tolerance);
       EXPECT_LE(distance(got.input_gradient, mine(want.input_gradient)), c.tolerance);
@@ -115,6 +116,18 @@ TEST(SyncBatchNorm, WorksWithoutAffineAndWithoutStatistics) {
   expect_as_one_process<torch::nn::BatchNorm2d>({{1, 4}, {2, 3, 3}}, BatchNormOptions(2).affine(false));
   expect_as_one_process<torch::nn::BatchNorm2d>({{1, 4}, {2, 3, 3}}, BatchNormOptions(2).track_running_stats(false));
 }
+TEST(SyncBatchNorm, TakesInputsWithChannelsLastInMemoryAndKeepsThemSo) {
+  expect_as_one_process<torch::nn::BatchNorm2d>(
+      {{1, 3, 0}, {5, 3, 2}, torch::kFloat64, 1e-12, 0, torch::MemoryFormat::ChannelsLast}, BatchNormOptions(5));
+  expect_as_one_process<torch::nn::BatchNorm3d>(
+      {{2, 0, 1}, {3, 2, 3, 4}, torch::kFloat64, 1e-12, 0, torch::MemoryFormat::ChannelsLast3d}, BatchNormOptions(3));
+  on_ranks(2, [](Communicator& comm) {
+    SyncBatchNorm norm(BatchNormOptions(4), comm);
+    const Tensor x = noise(1, {2, 4, 3, 3}).contiguous(torch::MemoryFormat::ChannelsLast);
+    norm->to(torch::kFloat64);
+    EXPECT_TRUE(norm(x).is_contiguous(torch::MemoryFormat::ChannelsLast));
+  });
+}
 // f32: libtorch's own rounds x * alpha + beta; elements are of magnitude 4 at most, gradients are sums of 60 terms.
 TEST(SyncBatchNorm, IsAsExactAsSinglePrecisionAllows) {
   expect_as_one_process<torch::nn::BatchNorm2d>({{3, 1, 6}, {3, 3, 2}, torch::kFloat32, 64 * 4 * 0x1.0p-23},
@@ -141,7 +154,7 @@ TEST(SyncBatchNorm, TakesHalfPrecisionAndStridedInputs) {
   on_ranks(2, [](Communicator& comm) {
     SyncBatchNorm norm(BatchNormOptions(4), comm);
     const Tensor x = noise(static_cast<std::uint64_t>(comm.rank()), {2, 4, 3, 3}, torch::kFloat32);
-    const Tensor strided = norm(x.contiguous(torch::MemoryFormat::ChannelsLast)), plain = norm(x);
+    const Tensor strided = norm(x.transpose(2, 3).contiguous().transpose(2, 3)), plain = norm(x);
     EXPECT_TRUE(same_bits({strided}, {plain}));
     const Tensor low = norm(x.to(torch::kBFloat16));
     EXPECT_EQ(low.scalar_type(), torch::kBFloat16);
