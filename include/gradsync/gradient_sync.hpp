@@ -85,7 +85,8 @@ struct GradientSyncOptions {
   std::size_t bucket_bytes = 0;
   std::uint32_t lanes = 2;  // buckets under way at the same time, 1 to 8
   Overlap overlap = Overlap::backward;
-  // With Overlap::backward_forward, leave it where nothing is left to hide: agreed by all ranks after the first steps.
+  // With Overlap::backward_forward: begin with the barrier, try both ways where something is left to hide, and keep the faster
+  // one; agreed by all ranks within the first 17 steps.
   bool overlap_only_if_worth_it = true;
   // Gradients have the same bits for any bucket_bytes and lanes (sums in the order of the ranks).
   bool deterministic = false;
