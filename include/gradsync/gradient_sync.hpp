@@ -61,7 +61,8 @@ struct GradientBucket {
   std::uint32_t index = 0;  // in the order of launching
   View gradients;           // this rank's sum, to be replaced by the mean over all ranks
   std::vector<std::uint32_t> parameters;
-  Communicator* communicator = nullptr;  // whose operations are those of buckets only; all ranks launch in the same order
+  Communicator* communicator =
+      nullptr;  // whose operations are those of buckets only; all ranks launch in the same order
   bool last = false;
 };
 // What a hook has begun. `wait` returns when `gradients` holds the result, and throws what went wrong. Operations on the
@@ -107,8 +108,8 @@ struct StepTimeline {
   struct Bucket {
     std::uint32_t index = 0;
     std::size_t bytes = 0;
-    double ready_s = 0;             // its last gradient
-    double launched_s = 0;          // handed to the communicator
+    double ready_s = 0;                // its last gradient
+    double launched_s = 0;             // handed to the communicator
     double reduced_s = 0, done_s = 0;  // reduce-scatter done (backward_forward only, else 0); result complete
   };
   std::uint64_t step = 0;

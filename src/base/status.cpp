@@ -9,9 +9,8 @@ namespace gradsync {
 
 std::string_view name_of(ErrorCode code) {
   static constexpr std::array<std::string_view, kErrorCodeCount> names = {
-      "ok",           "invalid_argument", "mismatch", "timeout",     "peer_lost", "aborted", "out_of_memory",
-      "out_of_range", "unsupported",      "protocol", "unavailable", "closed",    "internal",
-      "not_finite"};
+      "ok",           "invalid_argument", "mismatch", "timeout",     "peer_lost", "aborted",  "out_of_memory",
+      "out_of_range", "unsupported",      "protocol", "unavailable", "closed",    "internal", "not_finite"};
   const auto index = static_cast<std::size_t>(code);
   return index < names.size() ? names[index] : "unknown";
 }

@@ -30,7 +30,7 @@ struct Conversion {
 void divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays);  // f32, f64
 // into = (into + from) / contributions; f32, f64
 void add_and_divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays);
-void widen_halves(DType dtype, const Conversion& arrays);                              // f16, bf16 to f32
+void widen_halves(DType dtype, const Conversion& arrays);  // f16, bf16 to f32
 // f32 / contributions, rounded once to f16 or bf16.
 void narrow_halves(DType dtype, std::uint64_t contributions, const Conversion& arrays);
 
