@@ -10,20 +10,24 @@
 #include <exception>
 
 #include "fashion_training.hpp"
+#include "support/settings.hpp"
 
 namespace {
 
 void add_options(CLI::App& app, training::FashionSettings& settings, std::string& overlap) {
   app.add_option("--epochs", settings.epochs, "passes over the training images")->check(CLI::Range(1, 1000));
-  app.add_option("--steps", settings.steps, "end after so many steps; the learning rate is still that of --epochs");
-  app.add_option("--batch", settings.batch, "images of each worker and step");
-  app.add_option("--lr", settings.learning_rate, "learning rate at its peak")->check(CLI::PositiveNumber);
-  app.add_option("--seed", settings.seed, "of the parameters and of the order of the images");
+  app.add_option("--steps", settings.steps, "end after so many steps; the learning rate is still that of --epochs")
+      ->check(training::count(0));
+  app.add_option("--batch", settings.batch, "images of each worker and step")->check(training::count(0, 1 << 30));
+  app.add_option("--lr", settings.learning_rate, "learning rate at its peak")->check(training::positive_number());
+  app.add_option("--seed", settings.seed, "of the parameters and of the order of the images")
+      ->check(training::count(0));
   app.add_option("--threads", settings.threads, "of libtorch in each worker")->check(CLI::Range(1, 1024));
   app.add_option("--overlap", overlap, "hide the exchange under backward, or under backward and the next forward")
       ->check(CLI::IsMember({"backward", "forward"}));
   app.add_option("--bucket-bytes", settings.bucket_bytes,
-                 "largest message of gradients; 0: planned from what is measured");
+                 "largest message of gradients; 0: planned from what is measured")
+      ->check(training::count(0));
   app.add_flag("--deterministic", settings.deterministic, "the same bits in every run with as many workers");
   app.add_flag("--check-finite", settings.check_finite, "stop at a gradient that is NaN or infinite, and name it");
   app.add_flag("--reference", settings.reference, "one worker, with nothing but libtorch");
@@ -53,4 +57,6 @@ int main(int argc, char** argv) try {
   for (const auto& fingerprint : record.fingerprints)
     if (fingerprint != record.fingerprints.front()) return 1;
   return 0;
+} catch (const c10::Error& error) {
+  return std::fprintf(stderr, "fashion_mnist: %s\n", error.what_without_backtrace()), 1;
 } catch (const std::exception& error) { return std::fprintf(stderr, "fashion_mnist: %s\n", error.what()), 1; }

@@ -9,6 +9,7 @@
 #include "gradsync/torch/checkpoint.hpp"
 #include "gradsync/torch/sync_batch_norm.hpp"
 #include "support/fingerprint.hpp"
+#include "support/settings.hpp"
 
 namespace training {
 namespace {
@@ -47,10 +48,19 @@ gradsync::torch::DistributedSamplerOptions sampler_options(const FashionSettings
   return options;
 }
 
-FashionSettings checked(FashionSettings settings, const gradsync::Communicator& comm) {
+// Collective.
+FashionSettings checked(FashionSettings settings, gradsync::Communicator& comm) {
   if (settings.batch == 0) throw std::invalid_argument("--batch is 0, expected at least 1");
   if (settings.reference && comm.size() > 1)
     throw std::invalid_argument(fmt::format("--reference with {} workers, expected 1", comm.size()));
+  require_equal_settings({{"--batch", static_cast<double>(settings.batch)},
+                          {"--epochs", static_cast<double>(settings.epochs)},
+                          {"--steps", static_cast<double>(settings.steps)},
+                          {"--lr", settings.learning_rate},
+                          {"--seed", static_cast<double>(settings.seed)},
+                          {"the number of --checkpoint", settings.checkpoint.empty() ? 0.0 : 1.0},
+                          {"the number of --resume", settings.resume.empty() ? 0.0 : 1.0}},
+                         comm);
   return settings;
 }
 
@@ -84,7 +94,7 @@ FashionTraining::FashionTraining(FashionSettings settings, gradsync::Communicato
 
 // The last images of an epoch that do not fill every worker's batch are left out; the next epoch has another order.
 std::uint64_t FashionTraining::steps_per_epoch() const {
-  return train_.size() / (settings_.batch * static_cast<std::uint64_t>(comm_.size()));
+  return train_.size() / settings_.batch / static_cast<std::uint64_t>(comm_.size());
 }
 
 std::uint64_t FashionTraining::steps_total() const { return settings_.epochs * steps_per_epoch(); }

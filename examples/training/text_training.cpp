@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "support/fingerprint.hpp"
+#include "support/settings.hpp"
 #include "support/step_trace.hpp"
 
 namespace training {
@@ -49,6 +50,19 @@ gradsync::torch::DistributedSamplerOptions sampler_options(const TextSettings& s
   return options;
 }
 
+// Collective.
+TextSettings checked(TextSettings settings, gradsync::Communicator& comm) {
+  if (settings.batch == 0) throw std::invalid_argument("--batch is 0, expected at least 1");
+  require_equal_settings({{"--batch", static_cast<double>(settings.batch)},
+                          {"--epochs", static_cast<double>(settings.epochs)},
+                          {"--steps", static_cast<double>(settings.steps)},
+                          {"--lr", settings.learning_rate},
+                          {"--clip", settings.gradient_norm_max},
+                          {"--seed", static_cast<double>(settings.seed)}},
+                         comm);
+  return settings;
+}
+
 // Natural logarithm's units to bits.
 double bits(double nats) { return nats / std::numbers::ln2; }
 
@@ -59,7 +73,7 @@ torch::Tensor mean_loss(const torch::Tensor& logits, const torch::Tensor& target
 }  // namespace
 
 TextTraining::TextTraining(TextSettings settings, gradsync::Communicator& comm)
-    : settings_(std::move(settings)),
+    : settings_(checked(std::move(settings), comm)),
       comm_(comm),
       text_(load_text(settings_.data, text_files)),
       tokeniser_(text_),
@@ -72,7 +86,6 @@ TextTraining::TextTraining(TextSettings settings, gradsync::Communicator& comm)
       optimizer_(net_->parameters(), torch::optim::AdamWOptions(settings_.learning_rate)),
       sampler_(train_.size(), comm.rank(), comm.size(), sampler_options(settings_)),
       progress_(stdout, is_terminal(stdout), comm.rank() != 0) {
-  if (settings_.batch == 0) throw std::invalid_argument("--batch is 0, expected at least 1");
   torch::set_num_threads(settings_.threads);
 }
 

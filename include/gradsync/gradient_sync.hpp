@@ -112,7 +112,7 @@ struct StepTimeline {
     double launched_s = 0;             // handed to the communicator
     double reduced_s = 0, done_s = 0;  // reduce-scatter done (backward_forward only, else 0); result complete
   };
-  std::uint64_t step = 0;
+  std::uint64_t step = 0;       // passes begun on this rank, those that sent nothing included
   double backward_begin_s = 0;  // begin_backward(), or the first ready()
   double backward_end_s = 0;    // finish() was called
   double finish_s = 0;          // finish() returned
@@ -138,7 +138,8 @@ class GradientSync {
   std::uint64_t generation() const;
 
   // Before forward. Brings a new plan into force where one was agreed. With Overlap::backward_forward it does not wait for
-  // the gradients of the step before, except for a new plan, but throws what went wrong there.
+  // the gradients of the step before, except for a new plan, but throws what went wrong there. All ranks call it in the same
+  // steps, or none ever does: now and then it agrees on a plan with the others.
   void begin_step();
   void begin_backward();  // optional: only for the timeline and the planner
 

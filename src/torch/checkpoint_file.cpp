@@ -30,7 +30,7 @@ constexpr std::array<std::uint64_t, 256> crc_table() {
 }
 
 Status io_failure(const char* verb, const std::string& path, int error) {
-  return failure(ErrorCode::unavailable, "{} checkpoint {}{}", verb, path, errno_text(error));
+  return failure(ErrorCode::unavailable, "{} checkpoint {}: {}", verb, path, errno_text(error));
 }
 
 Status write_all(int fd, std::string_view bytes, const std::string& path) {
@@ -46,7 +46,7 @@ Status write_all(int fd, std::string_view bytes, const std::string& path) {
 Status write_temporary(const std::string& temporary, const std::string& path, std::string_view header,
                        std::string_view payload) {
   const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) return io_failure("create", path, errno);
+  if (!file) return io_failure("create", temporary, errno);
   Status status = write_all(file.get(), header, path);
   if (status.ok()) status = write_all(file.get(), payload, path);
   if (status.ok() && ::fsync(file.get()) != 0) status = io_failure("write", path, errno);

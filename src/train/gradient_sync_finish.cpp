@@ -105,12 +105,13 @@ void GradientSync::Impl::check_sums() {
       verdict = verdict_of(exchange_notes(lanes.control(), rank, world, note), blame());
     } catch (const Error& error) { fail_for_good(error.status()); }
     if (verdict.ok())
-      verdict = failure(ErrorCode::internal, "step {}: the ranks' headers speak of a failure that no rank knows", step);
+      verdict =
+          failure(ErrorCode::internal, "step {}: the ranks' headers speak of a failure that no rank knows", sends + 1);
   } else if (!note.failed.ok()) {
     fail_for_good(note.failed);  // it came when all had left: the others learn of it by the lanes' end
   } else if (weights.on() && sums.samples == 0 && !layout.items.empty() && sums.ranks_run_out < world) {
-    verdict =
-        failure(ErrorCode::invalid_argument, "step {}: all ranks together have 0 samples, so there is no mean", step);
+    verdict = failure(ErrorCode::invalid_argument, "step {}: all ranks together have 0 samples, so there is no mean",
+                      sends + 1);
   }
   end_step();
   if (verdict.ok()) return;

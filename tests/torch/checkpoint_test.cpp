@@ -190,7 +190,7 @@ TEST(Checkpoint, RefusesWhatIsMissingCutShortOrDamaged) {
   torch::optim::Adam optimizer(net.parameters(), torch::optim::AdamOptions(1e-2));
   save_alone(folder.file("run"), net, optimizer);
   const std::string whole = bytes_of(folder.file("run"));
-  expect_refused(folder.file("none"), ErrorCode::unavailable, "no such file");
+  expect_refused(folder.file("none"), ErrorCode::unavailable, ": no such file");
   expect_refused(folder.file(""), ErrorCode::unavailable, "not a regular file");
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{20}, std::size_t{33}, whole.size() / 2, whole.size() - 1}) {
@@ -233,7 +233,7 @@ TEST(Checkpoint, TellsEveryRankWhereItCannotBeWritten) {
       EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
     });
   };
-  expect(folder.file("no/such/run"), "no such file");
+  expect(folder.file("no/such/run"), ": no such file");
   expect("/proc/run", "create checkpoint");
   expect("/dev/full", "not a regular file");
 }
