@@ -301,8 +301,9 @@ bool Group::closed() {
 
 void Group::release() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     last_counters_ = engine_->counters();
+    if (closed_) dispose(lock);
     driven_ = false;
   }
   changed_.notify_all();
@@ -353,8 +354,16 @@ void Group::close() {
   const bool free = changed_.wait_for(lock, limits::destroy_timeout, [&] { return !driven_; });
   if (closed_) return;  // by another thread meanwhile
   closed_ = true;
-  if (!free) return;  // the driver is inside a call of the system; the last owner frees the rest
+  if (!free) return;  // the driver is inside a call of the system, and disposes of the rest when it comes out
   driven_ = true;
+  dispose(lock);
+  driven_ = false;
+  changed_.notify_all();
+}
+
+// Ends what is under way and gives back streams and descriptors, so that the peers see their streams end. Holding the baton
+// of a closed group, and the lock, which is free meanwhile.
+void Group::dispose(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   pass();
   const Counters last = engine_->counters();
@@ -362,8 +371,6 @@ void Group::close() {
   lock.lock();
   const std::shared_ptr<Notifier> notifier = std::move(notifier_);
   last_counters_ = last;
-  driven_ = false;
-  changed_.notify_all();
 }
 
 Status Group::status() {

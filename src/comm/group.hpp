@@ -79,6 +79,7 @@ class Group {
   void suspect_ended_streams();
   void fail_for_loss(Status verdict);
   void announce_completions();
+  void dispose(std::unique_lock<std::mutex>& lock);
   Status recorded_failure();
   template <class Body>
   void guarded(Body&& body);

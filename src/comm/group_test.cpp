@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "gradsync/communicator.hpp"
+#include "transport/loopback.hpp"
 
 namespace gradsync {
 namespace {
@@ -82,6 +83,23 @@ TEST(Group, ClosedByTwoThreadsAtOnceEndsOnce) {
     EXPECT_TRUE(blocked.done());
     EXPECT_EQ(blocked.status().code, ErrorCode::closed);
   }
+}
+
+// A driver that the system holds up for longer than `close` waits: the peers learn of the end as soon as it comes out, though
+// a Work may keep the group alive for longer.
+TEST(Group, WhoeverDrivesItWhenItIsClosedEndsItsStreams) {
+  const auto fabric = make_loopback_fabric(2, limits::ring_bytes_default);
+  const auto peer = loopback_transport(fabric, 1);
+  Group group(Group::Setup{0, 2, 1, true, loopback_transport(fabric, 0), nullptr});
+  ASSERT_TRUE(group.try_take());
+  group.close();
+  EXPECT_TRUE(peer->peek({0, Channel::collective}, 1).ok());
+  group.release();
+  const auto shown = peer->peek({0, Channel::collective}, 1);
+  ASSERT_FALSE(shown.ok());
+  EXPECT_EQ(shown.status().code, ErrorCode::peer_lost);
+  EXPECT_FALSE(group.try_take());
+  EXPECT_EQ(group.status().code, ErrorCode::closed);
 }
 
 }  // namespace
