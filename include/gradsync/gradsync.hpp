@@ -5,4 +5,5 @@
 #include "gradsync/error.hpp"
 #include "gradsync/gradient_sync.hpp"
 #include "gradsync/options.hpp"
+#include "gradsync/store.hpp"
 #include "gradsync/types.hpp"

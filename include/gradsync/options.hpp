@@ -13,12 +13,15 @@
 // Any other variable that begins with GRADSYNC_ is reported as unknown. Where they are absent, those of torchrun, Open MPI,
 // MPICH (PMI) and Slurm are used. With none of all these the process is a world of one. Half a set that speaks of several
 // ranks, such as WORLD_SIZE=2 without MASTER_PORT, is an error: its ranks would each go on alone.
+// A program that brings a store of its own for the ranks to meet in fills rank, size and store instead (store.hpp).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "gradsync/store.hpp"
 #include "gradsync/types.hpp"
 
 namespace gradsync {
@@ -27,6 +30,9 @@ struct Options {
   std::int64_t rank = -1;
   std::int64_t size = -1;
   std::string rendezvous;
+  // Where the ranks meet, in place of a rendezvous, which is empty then; rank and size are given. Used by `create`
+  // only, and not kept.
+  std::shared_ptr<KeyValueStore> store;
   std::string interface;
 
   TransportKind transport = TransportKind::automatic;  // automatic: shm inside a host, tcp between hosts; not loopback
@@ -39,6 +45,8 @@ struct Options {
   // From the variables above. Throws invalid_argument naming the variable, its value and what was expected; prints one
   // warning line a variable that begins with GRADSYNC_ and is unknown.
   static Options from_environment();
+  // The same of GRADSYNC_INTERFACE and GRADSYNC_OPTIONS only: for a program that fills rank, size and store itself.
+  static Options settings_from_environment();
 };
 
 }  // namespace gradsync

@@ -123,7 +123,7 @@ Work Communicator::Impl::start(const Asked& asked) {
 
 Communicator Communicator::create(const Options& options) {
   const auto timeout = timeout_of(options);
-  if (options.rank < 0 && options.size < 0 && options.rendezvous.empty()) {  // started by hand: a world of one
+  if (options.rank < 0 && options.size < 0 && options.rendezvous.empty() && !options.store) {  // started by hand: a world of one
     auto site = make_thread_site(make_thread_world(1, limits::ring_bytes_default), 0);
     return Communicator(join_group(std::move(site), {0}, 0, kThreadsEpoch, timeout));
   }

@@ -35,7 +35,9 @@ class ProcessSite final : public Site {
   ProcessSite(Joined joined, const Options& options)
       : endpoint_(std::move(joined.endpoint)),
         membership_(std::move(joined.membership)),
-        options_(options) {}
+        options_(options) {
+    options_.store.reset();  // the caller's, for the meeting only
+  }
 
   Result<Line> open(std::uint64_t epoch, const std::vector<std::uint32_t>& members, std::uint32_t me) override {
     auto group = std::make_shared<const Membership>(subset(membership_, members, me));

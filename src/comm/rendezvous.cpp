@@ -12,6 +12,7 @@
 #include "comm/probe.hpp"
 #include "comm/rendezvous_store.hpp"
 #include "comm/sockets.hpp"
+#include "comm/store_key_value.hpp"
 
 namespace gradsync {
 namespace {
@@ -30,6 +31,11 @@ struct Joining {
 
 Result<Joining> check(const Options& options) {
   const auto bad = [](std::string text) { return Status{ErrorCode::invalid_argument, -1, std::move(text)}; };
+  if (options.store && (options.rank < 0 || options.size < 0))
+    return bad(
+        fmt::format("a store to meet in needs rank and size: rank is {}, size is {}", options.rank, options.size));
+  if (options.store && !options.rendezvous.empty())
+    return bad(fmt::format("both a store and the rendezvous {} say where to meet", options.rendezvous));
   if (options.size < 0 && options.rank < 0)
     return bad(
         "no rank and no world size: set GRADSYNC_RANK, GRADSYNC_SIZE and GRADSYNC_RENDEZVOUS, or start with gradsync "
@@ -161,10 +167,18 @@ Status meet(Joining& joining, Store& store) {
   return store.settle(joining.deadline);
 }
 
-Status meet_at_store(Joining& joining) {
+Result<OpenStore> enter_store(Joining& joining) {
   const auto entered = [&](std::uint64_t job) { joining.endpoint->set_job(job); };
+  if (!joining.options.store) return open_store(joining.plan, joining.identity, entered, joining.deadline);
+  auto meeting = KeyValueMeeting::open(joining.options.store, joining.identity, GRADSYNC_VERSION, joining.deadline);
+  if (!meeting) return meeting.status();
+  entered((*meeting)->job());
+  return OpenStore{nullptr, std::move(*meeting), nullptr};
+}
+
+Status meet_at_store(Joining& joining) {
   for (;;) {
-    auto opened = open_store(joining.plan, joining.identity, entered, joining.deadline);
+    auto opened = enter_store(joining);
     if (!opened) return opened.status();
     Status status = meet(joining, *opened->store);
     if (status) {
@@ -183,7 +197,9 @@ Status meet_at_store(Joining& joining) {
 }
 
 Status in_context(const Joining& joining, Status status) {
-  const std::string where = joining.options.rendezvous.empty() ? "joining" : "rendezvous " + joining.options.rendezvous;
+  const std::string where = joining.options.store                ? "rendezvous in the program's store"
+                            : joining.options.rendezvous.empty() ? "joining"
+                                                                 : "rendezvous " + joining.options.rendezvous;
   if (status.code == ErrorCode::timeout)
     status.message = fmt::format("{}: timeout after {:g} s: {}", where,
                                  std::chrono::duration<double>(joining.options.start_timeout).count(), status.message);
@@ -205,7 +221,7 @@ Result<Joined> join(const Options& options) {
   auto joining = check(options);
   if (!joining) return joining.status();
   const bool without_store = options.size == 1 && options.rendezvous.empty();
-  if (!without_store) {
+  if (!without_store && !options.store) {
     if (options.rendezvous.empty())
       return failure(ErrorCode::invalid_argument, "no rendezvous: {} ranks need GRADSYNC_RENDEZVOUS to find each other",
                      options.size);

@@ -19,7 +19,8 @@ struct Joined {
 // rendezvous, and finds out by probing which of them share the host. Blocks until all ranks are there, at most
 // options.start_timeout (default limits::rendezvous_timeout_default); O(1) writes to the store.
 // Errors: invalid_argument (rank, size, rendezvous, interface; two workers of one rank; ranks that disagree on the size),
-// timeout (names who is missing), protocol (a foreign service at the rendezvous), unavailable, peer_lost.
+// timeout (names who is missing), protocol (a foreign service at the rendezvous, another version of the library),
+// unavailable, peer_lost.
 Result<Joined> join(const Options& options);
 
 }  // namespace gradsync

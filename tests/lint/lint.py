@@ -16,12 +16,12 @@ ROWS = {
     "engine": 4,
     "comm": 5,
     "train": 6, "server": 6, "federated": 6,
-    "c": 7, "python": 7, "torch": 7, "cli": 7,
+    "c": 7, "python": 7, "torch": 7, "c10d": 7, "cli": 7,
 }
 # The folder that implements a public header.
 PUBLIC = {
-    "types.hpp": "base", "error.hpp": "base", "options.hpp": "base", "counters.hpp": "base",
-    "communicator.hpp": "comm", "gradient_sync.hpp": "train", "gradsync.hpp": "train",
+    "types.hpp": "base", "error.hpp": "base", "options.hpp": "base", "counters.hpp": "base", "store.hpp": "base",
+    "communicator.hpp": "comm", "gradient_sync.hpp": "train", "gradsync.hpp": "train", "gradsync.h": "c",
 }
 MUTEX_ROW = 5
 # Files below that row that may lock, with the reason.
@@ -75,6 +75,8 @@ def public_folder(name):
 
 
 def included_folder(name):
+    if name.startswith("torch/csrc/"):  # PyTorch's own
+        return None
     if name.startswith("gradsync/"):
         return public_folder(name[len("gradsync/"):])
     first = name.split("/", 1)[0]
