@@ -80,6 +80,8 @@ class Work {
   // Waits at most `duration`; true if done by then. Never throws.
   bool wait_for(std::chrono::nanoseconds duration);
   std::uint64_t sequence() const;  // the operation's number on its communicator, from 1
+  // Of a receive that has ended well: the rank that it came from. -1 of anything else.
+  int source() const;
   // When it finished, well or not, as the thread that moved it saw; the clock's epoch while it is under way. What a caller
   // that comes later needs to tell how much of an operation was hidden behind its own work.
   std::chrono::steady_clock::time_point completed_at() const;
@@ -96,7 +98,11 @@ struct CallOptions {
   Algorithm algorithm = Algorithm::automatic;
   std::uint32_t segments = 0;                            // pipeline segments of tree algorithms, at most 64; 0 = chosen
   std::optional<std::chrono::nanoseconds> timeout = {};  // above 0; instead of the communicator's
+  std::uint32_t tag = 0;                                 // of send and recv only
 };
+
+// The peer of a receive that takes a message from whoever sent one.
+inline constexpr int any_rank = -1;
 
 // Registered memory: page-aligned and zeroed, and every rank of the host reads it where it lies. Calls on it, from 16 KiB on,
 // cost no copy into a stream; a send from it returns when the receiver has it all. Ranks may differ in what memory they
@@ -201,9 +207,15 @@ class Communicator {
   void barrier(const CallOptions& = {});
   Work barrier_async(const CallOptions& = {});
 
-  // Point to point, matched in order for each pair of ranks; independent of the collectives' order. Not to oneself.
+  // Point to point, independent of the collectives' order. Not to oneself.
+  // Matching is that of MPI (4.0, section 3.5). A message fits a receive of its sender, or of any_rank, with its tag; of the
+  // receives that it fits it goes to the one that was called first, and a receive gets the first message of its sender that
+  // fits it. So messages of one pair and tag arrive in order, and those of other tags never hold them up: what lies before
+  // an awaited message in its stream is kept in memory until it is received, at most limits::unexpected_bytes_max (1 GiB).
+  // Where messages of several ranks fit, none of them is always preferred. Count and element type must match.
+  // `recv` returns the rank that the message came from.
   void send(ConstView input, int to, const CallOptions& = {});
-  void recv(View output, int from, const CallOptions& = {});
+  int recv(View output, int from, const CallOptions& = {});
   Work send_async(ConstView input, int to, const CallOptions& = {});
   Work recv_async(View output, int from, const CallOptions& = {});
 

@@ -54,6 +54,8 @@ inline constexpr std::uint32_t yields_before_sleep = 64;
 inline constexpr std::size_t piece_bytes = 64u << 10;  // a reduction's unit: stays in the cache
 inline constexpr auto held_back_patience = 5ms;        // of a standstill before a message is staged out of the way
 inline constexpr std::size_t operations_in_flight_max = 1u << 16;
+inline constexpr std::size_t unexpected_bytes_max = 1u
+                                                    << 30;  // of messages kept as a receive waits for one behind them
 inline constexpr std::size_t plans_cached_max = 256;
 
 static_assert(lookahead_steps <= 32, "the cursor keeps a 32-bit mask");

@@ -17,6 +17,7 @@ template <class... Args>
                       fmt::format(format, std::forward<Args>(args)...)));
 }
 
+bool is_pair(Collective c) { return c == Collective::send || c == Collective::recv; }
 bool reduces(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce_scatter || c == Collective::reduce;
 }
@@ -40,8 +41,12 @@ Roles roles_of(const Caller& caller, const Asked& asked) {
 }
 
 void check_root(const Caller& caller, const Asked& asked) {
-  const bool pair = asked.collective == Collective::send || asked.collective == Collective::recv;
+  const bool pair = is_pair(asked.collective);
   if (!pair && !has_root(asked.collective)) return;
+  if (asked.collective == Collective::recv && asked.root == any_rank) {
+    if (caller.size == 1) refuse(asked, "any rank may send, but the world has only this one");
+    return;
+  }
   if (asked.root < 0 || asked.root >= static_cast<int>(caller.size))
     refuse(asked, "{} is rank {}, but the world has ranks 0 to {}", pair ? "the peer" : "the root", asked.root,
            caller.size - 1);
@@ -52,6 +57,8 @@ void check_options(const Asked& asked) {
   if (asked.options.segments > limits::segments_max)
     refuse(asked, "{} segments were asked for, allowed are 1 to {}, or 0 to have them chosen", asked.options.segments,
            limits::segments_max);
+  if (!is_pair(asked.collective) && asked.options.tag != 0)
+    refuse(asked, "tag {} was given, but only send and recv have tags", asked.options.tag);
   if (asked.options.timeout && asked.options.timeout->count() <= 0)
     refuse(asked, "the timeout is {:g} s, expected more than 0",
            std::chrono::duration<double>(*asked.options.timeout).count());
@@ -242,9 +249,10 @@ Request make_request(const Caller& caller, const Asked& asked) {
   const Roles roles = roles_of(caller, asked);
   check_types(asked, roles);
   const DType dtype = roles.input ? asked.input.dtype : roles.output ? asked.output.dtype : DType::u8;
-  const bool pair = asked.collective == Collective::send || asked.collective == Collective::recv;
-  const bool rooted = has_root(asked.collective);
-  const auto root = static_cast<std::uint32_t>(pair || rooted ? asked.root : 0);
+  const bool pair = is_pair(asked.collective), rooted = has_root(asked.collective);
+  const bool any = pair && asked.root == any_rank;
+  const std::uint32_t next = (caller.rank + 1) % caller.size;
+  const auto root = any ? next : static_cast<std::uint32_t>(pair || rooted ? asked.root : 0);
 
   Request request;
   const auto plan = [&](std::uint64_t bytes) -> const Schedule& {
@@ -261,7 +269,9 @@ Request make_request(const Caller& caller, const Asked& asked) {
                   rooted ? root : 0,
                   recipe.segments,
                   sizes.count,
-                  sizes.hash};
+                  sizes.hash,
+                  asked.options.tag};
+  request.any_source = any;
   request.input = roles.input ? asked.input.data : nullptr;
   request.output = roles.output ? asked.output.data : nullptr;
   request.contributions = caller.size;

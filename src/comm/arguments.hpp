@@ -14,7 +14,7 @@ struct Asked {
   ConstView input = {};
   View output = {};
   ReduceOp op = ReduceOp::sum;
-  int root = 0;                                   // for send and recv: the other rank
+  int root = 0;                                   // for send and recv: the other rank, or any_rank
   std::span<const std::size_t> counts = {};       // block sizes; all_to_all: what is sent to each rank
   std::span<const std::size_t> recv_counts = {};  // all_to_all only
   CallOptions options = {};

@@ -52,6 +52,7 @@ struct Communicator::Impl {
   std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
   Work start(const Asked& asked);
   void run(const Asked& asked) { throw_if_failed(gradsync::finish(state_of(asked))); }
+  int receive(const Asked& asked);  // returns whom it came from
   Work::State state_of(const Asked& asked);
 };
 
@@ -115,6 +116,12 @@ Work::State Communicator::Impl::state_of(const Asked& asked) {
   return state;
 }
 
+int Communicator::Impl::receive(const Asked& asked) {
+  const Work::State state = state_of(asked);
+  throw_if_failed(gradsync::finish(state));
+  return state.completion->source();
+}
+
 Work Communicator::Impl::start(const Asked& asked) {
   auto state = std::make_shared<Work::State>(state_of(asked));
   site->progress().serve(group);
@@ -123,7 +130,8 @@ Work Communicator::Impl::start(const Asked& asked) {
 
 Communicator Communicator::create(const Options& options) {
   const auto timeout = timeout_of(options);
-  if (options.rank < 0 && options.size < 0 && options.rendezvous.empty() && !options.store) {  // started by hand: a world of one
+  if (options.rank < 0 && options.size < 0 && options.rendezvous.empty() &&
+      !options.store) {  // started by hand: a world of one
     auto site = make_thread_site(make_thread_world(1, limits::ring_bytes_default), 0);
     return Communicator(join_group(std::move(site), {0}, 0, kThreadsEpoch, timeout));
   }
@@ -373,8 +381,8 @@ Work Communicator::barrier_async(const CallOptions& o) {
 void Communicator::send(ConstView in, int to, const CallOptions& o) {
   alive(impl_).run(pair_of(Collective::send, in, {}, to, o));
 }
-void Communicator::recv(View out, int from, const CallOptions& o) {
-  alive(impl_).run(pair_of(Collective::recv, {}, out, from, o));
+int Communicator::recv(View out, int from, const CallOptions& o) {
+  return alive(impl_).receive(pair_of(Collective::recv, {}, out, from, o));
 }
 Work Communicator::send_async(ConstView in, int to, const CallOptions& o) {
   return alive(impl_).start(pair_of(Collective::send, in, {}, to, o));

@@ -19,8 +19,9 @@ constexpr auto kNapMax = std::chrono::milliseconds(500);     // a sleeper looks 
 constexpr auto kSuspicion = std::chrono::milliseconds(100);  // from "rank r is gone" to a verdict
 constexpr auto kTellWaitingAfter = std::chrono::milliseconds(200);  // of standstill; doubled each time
 constexpr auto kTellWaitingTimeout = std::chrono::milliseconds(50);
-constexpr std::uint32_t kPassesPerLook = 256;  // busy passes between two looks at the clock
-constexpr std::uint32_t kEveryoneIsTold = 64;  // above, verdicts spread along rank ± 2^k
+constexpr std::uint32_t kPassesPerLook = 256;          // busy passes between two looks at the clock
+constexpr std::uint32_t kAnyRank = ~std::uint32_t{0};  // receives of any rank have numbers of their own
+constexpr std::uint32_t kEveryoneIsTold = 64;          // above, verdicts spread along rank ± 2^k
 
 void relax() {
 #if defined(__x86_64__)
@@ -46,9 +47,9 @@ Result<std::uint64_t> Group::submit(Request request, std::shared_ptr<Completion>
   if (failure_.ok() && submitted_ - completed_.load() >= limits::operations_in_flight_max)
     return failure(ErrorCode::out_of_range, "{}: {} operations are under way, the limit is {}",
                    name_of(request.call.collective), submitted_ - completed_.load(), limits::operations_in_flight_max);
-  const bool collective = request.channel == Channel::collective;
+  const std::uint32_t peer = request.any_source ? kAnyRank : request.schedule->recipe.root;
   request.sequence =
-      collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, request.schedule->recipe.root}];
+      request.channel == Channel::collective ? ++sequence_ : ++pair_sequences_[{request.call.collective, peer}];
   const std::uint64_t sequence = request.sequence;
   if (!failure_.ok()) {
     completion->finish(failure_);

@@ -46,6 +46,8 @@ std::chrono::steady_clock::time_point Work::completed_at() const {
   return state_->completion->when();
 }
 
+int Work::source() const { return done() && state_ ? state_->completion->source() : -1; }
+
 std::uint64_t Work::sequence() const { return state_ ? state_->sequence : 0; }
 
 }  // namespace gradsync

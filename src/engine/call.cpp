@@ -5,7 +5,7 @@
 namespace gradsync {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31465347;  // "GSF1"
+constexpr std::uint32_t kMagic = 0x32465347;  // "GSF2"
 
 bool has_root(Collective c) {
   return c == Collective::broadcast || c == Collective::reduce || c == Collective::gather || c == Collective::scatter;
@@ -24,6 +24,7 @@ std::string describe(const Call& call) {
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   if (call.collective != Collective::send && call.collective != Collective::recv)
     text += fmt::format(", by {}", name_of(call.algorithm));
+  if (call.tag != 0) text += fmt::format(", tag {}", call.tag);
   if (call.segments > 1) text += fmt::format(" in {} segments", call.segments);
   return text;
 }
@@ -56,6 +57,7 @@ FrameBytes encode(const FrameHeader& header) {
   out.u32(header.call.segments);
   out.u64(header.call.count);
   out.u64(header.call.counts_hash);
+  out.u32(header.call.tag);
   return bytes;
 }
 
@@ -71,6 +73,7 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
   header.call.segments = in.u32();
   header.call.count = in.u64();
   header.call.counts_hash = in.u64();
+  header.call.tag = in.u32();
   if (!in.ok() || magic != kMagic)
     return failure(ErrorCode::protocol, "frame begins with 0x{:08x}, expected 0x{:08x}", magic, kMagic);
   if (collective >= kCollectiveCount || dtype >= kDTypeCount || op >= kReduceOpCount || algorithm >= kAlgorithmCount ||

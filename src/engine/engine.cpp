@@ -13,8 +13,14 @@ void Engine::submit(std::unique_ptr<Operation> operation) {
   }
   const Request& request = operation->request();
   earliest_ = earliest_ ? earlier(*earliest_, request.deadline) : request.deadline;
-  if (request.channel == Channel::collective) collectives_.push_back(std::move(operation));
-  else pairs_[{request.call.collective, request.schedule->recipe.root}].push_back(std::move(operation));
+  if (request.channel == Channel::collective) {
+    collectives_.push_back(std::move(operation));
+  } else if (request.call.collective == Collective::send) {
+    const std::uint32_t peer = request.schedule->recipe.root;
+    sends_[peer].push_back(std::move(operation));
+  } else if (Status status = receives_.post(std::move(operation)); !status.ok()) {
+    fail(status);
+  }
 }
 
 bool Engine::progress() {
@@ -27,9 +33,13 @@ bool Engine::progress() {
     return failed_.ok();
   };
   if (!collectives_.empty() && !advance(collectives_)) return true;
-  for (auto it = pairs_.begin(); it != pairs_.end();) {
+  for (auto it = sends_.begin(); it != sends_.end();) {
     if (!advance(it->second)) return true;
-    it = it->second.empty() ? pairs_.erase(it) : std::next(it);
+    it = it->second.empty() ? sends_.erase(it) : std::next(it);
+  }
+  if (Status problem = receives_.progress(moved); !problem.ok()) {
+    fail_or_suspect(problem);
+    if (!failed_.ok()) return true;
   }
   if (moved) ++movements_;
   return moved;
@@ -68,7 +78,7 @@ bool Engine::attend(TimePoint now) {
     }
   };
   look(collectives_);
-  for (auto& [pair, queue] : pairs_) look(queue);
+  if (Status gone = receives_.find_everyone_gone(); !gone.ok()) fail_or_suspect(gone);
   if (problem.ok() && earliest_ && earliest_->passed(now)) problem = find_overdue(now);
   if (!problem.ok()) fail(problem);
   return moved || !failed_.ok();
@@ -141,10 +151,11 @@ void Engine::fail(const Status& cause) {
   if (failed_.ok()) failed_ = cause;
   transport_->withdraw();  // whoever hears of the failure takes back the memory
   for (auto& operation : collectives_) operation->fail(failed_);
-  for (auto& [pair, queue] : pairs_)
+  for (auto& [peer, queue] : sends_)
     for (auto& operation : queue) operation->fail(failed_);
+  receives_.fail(failed_);
   collectives_.clear();
-  pairs_.clear();
+  sends_.clear();
 }
 
 // Also looks up the earliest deadline of what is still live.
@@ -159,21 +170,14 @@ Status Engine::find_overdue(TimePoint now) {
     return {};
   };
   if (Status status = search(collectives_); !status.ok()) return status;
-  for (const auto& [pair, queue] : pairs_)
+  for (const auto& [peer, queue] : sends_)
     if (Status status = search(queue); !status.ok()) return status;
-  return {};
+  return receives_.find_overdue(now, earliest_);
 }
 
 std::optional<TimePoint> Engine::stages_at() const {
-  std::optional<TimePoint> earliest;
-  const auto look = [&](const Queue& queue) {
-    if (queue.empty() || !queue.front()->started()) return;
-    const std::optional<TimePoint> at = queue.front()->execution().stages_at();
-    if (at && (!earliest || *at < *earliest)) earliest = at;
-  };
-  look(collectives_);
-  for (const auto& [pair, queue] : pairs_) look(queue);
-  return earliest;
+  if (collectives_.empty() || !collectives_.front()->started()) return std::nullopt;
+  return collectives_.front()->execution().stages_at();
 }
 
 std::optional<Deadline> Engine::next_deadline() const { return idle() ? std::nullopt : earliest_; }

@@ -1,7 +1,7 @@
 // The one loop: the operations of a communicator, moved over its transport. One thread at a time.
 //
 // Collectives run one after another, in the order in which they were submitted. Sends and receives between two ranks run
-// beside them on a channel of their own, in order for each pair and direction.
+// beside them on a channel of their own: sends in order for each pair, receives as they match what arrives.
 #pragma once
 
 #include <deque>
@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/operation.hpp"
+#include "engine/receives.hpp"
 
 namespace gradsync {
 
@@ -40,7 +41,7 @@ class Engine {
   void hear_waiting(std::uint32_t from, const FrameHeader& header);
   std::uint64_t movements() const { return movements_; }  // passes in which something moved
 
-  bool idle() const { return collectives_.empty() && pairs_.empty(); }
+  bool idle() const { return collectives_.empty() && sends_.empty() && receives_.empty(); }
   const Status& failure_cause() const { return failed_; }  // ok unless failed
   // No deadline of what is live is earlier, though all may be later: it may be of an operation that has ended. Nothing if
   // idle.
@@ -53,7 +54,6 @@ class Engine {
 
  private:
   using Queue = std::deque<std::unique_ptr<Operation>>;
-  using PairKey = std::pair<Collective, std::uint32_t>;  // direction and peer
 
   Result<bool> advance_front(Queue& queue);
   void fail_or_suspect(const Status& problem);
@@ -65,9 +65,10 @@ class Engine {
   std::unique_ptr<Transport> transport_;
   ScratchPool pool_;
   Queue collectives_;
-  std::map<PairKey, Queue> pairs_;
-  std::optional<Deadline> earliest_;  // a lower bound, brought up to date when it passes
+  std::map<std::uint32_t, Queue> sends_;  // by peer
+  std::optional<Deadline> earliest_;      // a lower bound, brought up to date when it passes
   Counters counters_;
+  Receives receives_{*transport_, pool_, counters_};
   CallHistory history_;
   std::uint64_t completed_sequence_ = 0;  // of the collectives
   std::uint32_t rank_ = 0;

@@ -27,12 +27,22 @@ Status Execution::check_header(std::uint32_t from, const FrameHeader& header, st
   const Call* past =
       setup_.history && setup_.channel == Channel::collective ? setup_.history->find(header.sequence) : nullptr;
   if (past && !same_call(*past, header.call)) return mismatch(theirs, {me, header.sequence, *past});
-  if (header.sequence != setup_.sequence || !same_call(setup_.call, header.call))
-    return mismatch(theirs, {me, setup_.sequence, setup_.call});
+  // Sends and receives are numbered by each side for itself: tags and receives of any rank cross the numbers.
+  const bool same_place = setup_.channel != Channel::collective || header.sequence == setup_.sequence;
+  if (!same_place || !same_call(setup_.call, header.call)) return mismatch(theirs, {me, setup_.sequence, setup_.call});
   if (header.payload_bytes != payload_bytes)
     return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
                         "rank {} sent a message of {} bytes, rank {} expected {}", from, header.payload_bytes,
                         setup_.schedule->rank, payload_bytes);
+  return {};
+}
+
+Status Execution::adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> data, std::uint64_t arrived) {
+  const Cursor::Slot slot = Cursor::next_slot(cursor_.live());
+  const Step& step = cursor_.step(slot);
+  const std::uint64_t bytes = setup_.binding.region(step.space, step.range()).bytes();
+  if (Status status = check_header(step.peer, header, bytes); !status.ok()) return with_context(status, slot);
+  staging_.push_back({step.peer, std::move(data), bytes, arrived});
   return {};
 }
 

@@ -45,6 +45,13 @@ bool Operation::divides_on_the_way() const {
 
 bool Operation::widens() const { return work_ != kernels::same_as(request_.call.dtype); }
 
+void Operation::bind_source(std::uint32_t rank) {
+  auto schedule = std::make_shared<Schedule>(*request_.schedule);
+  schedule->recipe.root = rank;
+  for (Step& step : schedule->steps) step.peer = rank;
+  request_.schedule = std::move(schedule);
+}
+
 Status Operation::start(ScratchPool& pool, const CallHistory* history) {
   const Schedule& schedule = *request_.schedule;
   Binding binding;
@@ -106,7 +113,8 @@ void Operation::complete() {
       kernels::finish(request_.call.dtype, request_.call.op, work_, request_.contributions, request_.output, from,
                       static_cast<std::size_t>(count));
   }
-  completion_->finish({});
+  const bool received = request_.call.collective == Collective::recv;
+  completion_->finish({}, received ? static_cast<int>(request_.schedule->recipe.root) : -1);
 }
 
 }  // namespace gradsync

@@ -17,8 +17,11 @@ class Completion {
   // Valid once done.
   const Status& status() const { return status_; }
   TimePoint when() const { return when_; }
-  void finish(Status status) {
+  int source() const { return source_; }
+  // `source`: whom a receive came from, -1 of anything else.
+  void finish(Status status, int source = -1) {
     status_ = std::move(status);
+    source_ = source;
     when_ = std::chrono::steady_clock::now();
     done_.store(true, std::memory_order_release);
   }
@@ -26,6 +29,7 @@ class Completion {
  private:
   Status status_;
   TimePoint when_;
+  int source_ = -1;
   std::atomic<bool> done_{false};
 };
 
@@ -35,7 +39,8 @@ struct Request {
   Channel channel = Channel::collective;
   Call call;
   std::shared_ptr<const Schedule> schedule;
-  const void* input = nullptr;              // the caller's memory, borrowed until done
+  bool any_source = false;      // a receive of any rank; its schedule is that of one of them until it is bound
+  const void* input = nullptr;  // the caller's memory, borrowed until done
   std::shared_ptr<const void> owned_input;  // where the library made a copy of it
   void* output = nullptr;
   Layout input_layout, output_layout;  // of the whole message; equal except for all_to_all
@@ -58,6 +63,8 @@ class Operation {
  public:
   Operation(Request request, std::uint64_t epoch, std::shared_ptr<Completion> completion);
 
+  // Of a receive of any rank: the one that it receives from. Before `start`.
+  void bind_source(std::uint32_t rank);
   // Allocates and widens; fails with out_of_memory. Called once, when the operation's turn has come.
   Status start(ScratchPool& pool, const CallHistory* history = nullptr);
   bool started() const { return execution_.has_value(); }
@@ -68,6 +75,7 @@ class Operation {
   void fail(Status status) { completion_->finish(std::move(status)); }
 
   const Request& request() const { return request_; }
+  std::uint64_t epoch() const { return epoch_; }
   std::string name() const { return operation_name(request_.call, request_.sequence); }
 
  private:

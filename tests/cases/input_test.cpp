@@ -95,7 +95,8 @@ TEST(CaseBadInput, WorldsOfZeroOrTooManyAndRanksOutsideAreRefused) {
                    {named, "ranks 0 to 1"});
       expect_error(thrown_by([&] { comm.send(view(std::as_const(x)), rank); }), ErrorCode::invalid_argument,
                    {named, "ranks 0 to 1"});
-      expect_error(thrown_by([&] { comm.recv(view(x), rank); }), ErrorCode::invalid_argument, {named});
+      if (rank != any_rank)
+        expect_error(thrown_by([&] { comm.recv(view(x), rank); }), ErrorCode::invalid_argument, {named});
       const std::vector<int> members = {comm.rank(), rank};
       expect_error(thrown_by([&] { comm.group(members); }), ErrorCode::invalid_argument, {named});
       expect_error(thrown_by([&] { comm.describe(rank); }), ErrorCode::invalid_argument, {named});

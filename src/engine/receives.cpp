@@ -1,0 +1,286 @@
+#include "engine/receives.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace gradsync {
+namespace {
+
+constexpr int kMovesPerTurn = 32;  // of one stream, two a message, before the others have theirs
+
+std::uint64_t cost_of(const FrameHeader& header) { return header.payload_bytes + limits::frame_header_bytes; }
+
+}  // namespace
+
+Status Receives::post(std::unique_ptr<Operation> operation) {
+  const Request& request = operation->request();
+  const std::uint32_t sender = request.any_source ? kAny : request.schedule->recipe.root, tag = request.call.tag;
+  epoch_ = operation->epoch();
+  rank_ = request.schedule->rank;
+  world_ = request.schedule->recipe.world;
+  ++posted_;
+  if (const auto from = kept_for(sender, tag); from != sources_.end()) return claim(from, std::move(operation));
+  if (request.any_source) ++any_waiting_;
+  else ++sources_[sender].waiting;
+  waiting_[{sender, tag}].push_back({++order_, std::move(operation)});
+  return {};
+}
+
+// Whose kept message the receive gets, end() if none: of several, the ranks after the last that a receive of any rank got
+// one of have their turn first.
+Receives::Sources::iterator Receives::kept_for(std::uint32_t sender, std::uint32_t tag) {
+  const auto has = [&](const auto& entry) { return entry.second.kept.contains(tag); };
+  if (sender != kAny) {
+    const auto found = sources_.find(sender);
+    return found != sources_.end() && has(*found) ? found : sources_.end();
+  }
+  if (kept_bytes_ == 0) return sources_.end();
+  const auto turn = sources_.upper_bound(last_any_);
+  const auto found = std::find_if(turn, sources_.end(), has);
+  if (found != sources_.end()) return found;
+  const auto before = std::find_if(sources_.begin(), turn, has);
+  return before != turn ? before : sources_.end();
+}
+
+Status Receives::claim(Sources::iterator from, std::unique_ptr<Operation> operation) {
+  auto& [rank, source] = *from;
+  const auto line = source.kept.find(operation->request().call.tag);
+  Kept kept = std::move(line->second.front());
+  if (source.filling == &line->second.front()) source.filling = nullptr;
+  line->second.pop_front();
+  if (line->second.empty()) source.kept.erase(line);
+  kept_bytes_ -= cost_of(kept.header);
+  if (operation->request().any_source) operation->bind_source(last_any_ = rank);
+  const bool whole = kept.whole();
+  Status status = operation->start(pool_);
+  if (status.ok()) status = operation->execution().adopt(kept.header, std::move(kept.data), kept.arrived);
+  if (!status.ok()) return operation->fail(status), status;
+  if (!whole) {
+    source.taking = std::move(operation);
+    return {};
+  }
+  const Result<bool> advanced = operation->execution().advance(transport_, counters_);
+  if (!advanced) return operation->fail(advanced.status()), advanced.status();
+  complete(std::move(operation));
+  return {};
+}
+
+void Receives::complete(std::unique_ptr<Operation> operation) {
+  GRADSYNC_CHECK(operation->execution().finished());
+  operation->complete();
+  ++counters_.operations;
+  --posted_;
+}
+
+Status Receives::progress(bool& moved) {
+  if (sources_.empty() && any_waiting_ == 0) return {};
+  if (any_waiting_ > 0) add_senders();
+  Status lost;
+  const auto turn = [&](Sources::iterator at, Sources::iterator end) -> Status {
+    while (at != end) {
+      Status status = progress_source(at->first, at->second, moved);
+      if (status.code == ErrorCode::peer_lost) lost = lost.ok() ? status : lost;
+      else if (!status.ok()) return status;
+      at = at->second.idle() && any_waiting_ == 0 ? sources_.erase(at) : std::next(at);
+    }
+    return {};
+  };
+  // No iterator: the first half of the round may erase what it points to.
+  const std::uint32_t first = last_any_;
+  if (Status status = turn(sources_.upper_bound(first), sources_.end()); !status.ok()) return status;
+  if (Status status = turn(sources_.begin(), sources_.upper_bound(first)); !status.ok()) return status;
+  return lost;
+}
+
+// A rank that has opened no stream is asked after now and then, so that the transport looks for new ones.
+void Receives::add_senders() {
+  senders_.clear();
+  transport_.append_senders(Channel::point_to_point, senders_);
+  for (const std::uint32_t rank : senders_) sources_.try_emplace(rank);
+  probed_ = (probed_ + 1) % world_;
+  if (probed_ != rank_ && !sources_.contains(probed_)) (void)transport_.peek({probed_, Channel::point_to_point}, 1);
+}
+
+Status Receives::progress_source(std::uint32_t rank, Source& source, bool& moved) {
+  bool any_matched = false;  // then the next receive of any rank is another rank's turn
+  for (int i = 0; i < kMovesPerTurn; ++i) {
+    if (any_matched && !source.taking) break;
+    const std::uint64_t any_before = any_waiting_;
+    const Result<bool> goes_on = source.taking    ? take(source, moved)
+                                 : source.filling ? fill(rank, source, moved)
+                                                  : begin_next(rank, source, moved);
+    if (!goes_on) {
+      const bool needed = source.taking || source.waiting > 0;
+      if (needed || goes_on.status().code != ErrorCode::peer_lost) return goes_on.status();
+      forget_partial(source);  // whoever else may send one lives on
+      break;
+    }
+    if (!*goes_on) break;
+    any_matched = any_matched || any_waiting_ < any_before;
+  }
+  return {};
+}
+
+// False: there is no more to take for now.
+Result<bool> Receives::take(Source& source, bool& moved) {
+  Result<bool> advanced = source.taking->execution().advance(transport_, counters_);
+  if (!advanced) return advanced;
+  moved = moved || *advanced;
+  if (!source.taking->execution().finished()) return false;
+  complete(std::move(source.taking));
+  return moved = true;
+}
+
+Result<bool> Receives::fill(std::uint32_t rank, Source& source, bool& moved) {
+  Kept& kept = *source.filling;
+  const std::span<std::byte> rest(kept.data.get() + kept.arrived,
+                                  static_cast<std::size_t>(kept.header.payload_bytes - kept.arrived));
+  const Result<std::size_t> got = transport_.receive({rank, Channel::point_to_point}, rest);
+  if (!got) return got.status();
+  kept.arrived += *got;
+  moved = moved || *got > 0;
+  if (!kept.whole()) return false;
+  source.filling = nullptr;
+  return true;
+}
+
+// Between two messages: finds out whose the next is. Nobody's, and nobody waits for another one: it stays where it is.
+Result<bool> Receives::begin_next(std::uint32_t rank, Source& source, bool& moved) {
+  if (source.waiting == 0 && any_waiting_ == 0) return false;
+  const auto header = next_header(rank);
+  if (!header) return header.status();
+  if (!*header) return false;
+  source.taking = match(rank, source, (*header)->call.tag);
+  const Status begun = source.taking ? source.taking->start(pool_) : keep(rank, source, **header);
+  if (!begun.ok()) return begun;
+  return moved = true;
+}
+
+Result<std::optional<FrameHeader>> Receives::next_header(std::uint32_t rank) {
+  const auto shown = transport_.peek({rank, Channel::point_to_point}, limits::frame_header_bytes);
+  if (!shown) return shown.status();
+  if (shown->size() < limits::frame_header_bytes) return std::optional<FrameHeader>();
+  const auto header = decode_frame(shown->first(limits::frame_header_bytes));
+  if (!header) return header.status();
+  if (header->epoch != epoch_)
+    return peer_failure(ErrorCode::protocol, static_cast<int>(rank),
+                        "recv from rank {}: frame of communicator {:016x}, expected {:016x}", rank, header->epoch,
+                        epoch_);
+  if (header->call.collective != Collective::send)
+    return peer_failure(ErrorCode::protocol, static_cast<int>(rank), "recv from rank {}: frame of {}, expected send",
+                        rank, name_of(header->call.collective));
+  return std::optional(*header);
+}
+
+std::unique_ptr<Operation> Receives::match(std::uint32_t rank, Source& source, std::uint32_t tag) {
+  auto line = source.waiting > 0 ? waiting_.find({rank, tag}) : waiting_.end();
+  const auto any = any_waiting_ > 0 ? waiting_.find({kAny, tag}) : waiting_.end();
+  if (any != waiting_.end() && (line == waiting_.end() || any->second.front().order < line->second.front().order))
+    line = any;
+  if (line == waiting_.end()) return nullptr;
+  std::unique_ptr<Operation> operation = std::move(line->second.front().operation);
+  line->second.pop_front();
+  if (line->second.empty()) waiting_.erase(line);
+  if (operation->request().any_source) {
+    operation->bind_source(last_any_ = rank);
+    --any_waiting_;
+  } else {
+    --source.waiting;
+  }
+  return operation;
+}
+
+Status Receives::keep(std::uint32_t rank, Source& source, const FrameHeader& header) {
+  const int peer = static_cast<int>(rank);
+  if (kept_bytes_ + cost_of(header) > limits::unexpected_bytes_max)
+    return peer_failure(
+        ErrorCode::out_of_range, peer,
+        "a message of rank {} with tag {}, {} bytes long, lies before what a recv waits for; with it {} "
+        "bytes would have to be kept, the limit is {}",
+        rank, header.call.tag, header.payload_bytes, kept_bytes_ + cost_of(header), limits::unexpected_bytes_max);
+  Kept kept;
+  kept.header = header;
+  kept.data.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(header.payload_bytes)]);
+  if (!kept.data)
+    return peer_failure(ErrorCode::out_of_memory, peer,
+                        "no memory for the {} bytes of a message of rank {} with tag {} that nobody has asked for yet",
+                        header.payload_bytes, rank, header.call.tag);
+  transport_.consume({rank, Channel::point_to_point}, limits::frame_header_bytes);
+  kept_bytes_ += cost_of(header);
+  counters_.staging_bytes_peak = std::max(counters_.staging_bytes_peak, kept_bytes_);
+  auto& line = source.kept[header.call.tag];
+  line.push_back(std::move(kept));
+  source.filling = &line.back();
+  return {};
+}
+
+// The rest will never come.
+void Receives::forget_partial(Source& source) {
+  if (!source.filling) return;
+  const FrameHeader header = source.filling->header;
+  source.filling = nullptr;
+  const auto line = source.kept.find(header.call.tag);
+  line->second.pop_back();
+  if (line->second.empty()) source.kept.erase(line);
+  kept_bytes_ -= cost_of(header);
+}
+
+Status Receives::find_everyone_gone() {
+  if (any_waiting_ == 0) return {};
+  Status lost;
+  for (std::uint32_t rank = 0; rank < world_; ++rank) {
+    if (rank == rank_) continue;
+    const auto source = sources_.find(rank);
+    if (source != sources_.end() && (source->second.taking || source->second.filling)) return {};
+    const auto shown = transport_.peek({rank, Channel::point_to_point}, limits::frame_header_bytes);
+    if (shown) return {};
+    if (shown.status().code != ErrorCode::peer_lost) return shown.status();
+    lost = shown.status();
+  }
+  lost.message = fmt::format("recv from any rank: all other ranks are gone ({})", lost.message);
+  return lost;
+}
+
+void Receives::fail(const Status& cause) {
+  for (auto& [rank, source] : sources_)
+    if (source.taking) source.taking->fail(cause);
+  for (auto& [key, line] : waiting_)
+    for (Posted& posted : line) posted.operation->fail(cause);
+  sources_.clear();
+  waiting_.clear();
+  posted_ = any_waiting_ = kept_bytes_ = 0;
+}
+
+Status Receives::find_overdue(TimePoint now, std::optional<Deadline>& earliest) const {
+  Status late;
+  const auto look = [&](const Operation& operation) {
+    const Deadline deadline = operation.request().deadline;
+    if (!deadline.passed(now)) earliest = earliest ? gradsync::earlier(*earliest, deadline) : deadline;
+    else if (late.ok()) late = overdue(operation);
+  };
+  for (const auto& [rank, source] : sources_)
+    if (source.taking) look(*source.taking);
+  for (const auto& [key, line] : waiting_)
+    for (const Posted& posted : line) look(*posted.operation);
+  return late;
+}
+
+Status Receives::overdue(const Operation& operation) const {
+  const Request& request = operation.request();
+  const std::string what = fmt::format("{} ({}): deadline passed", operation.name(), describe(request.call));
+  if (operation.started())
+    return peer_failure(ErrorCode::timeout, operation.execution().waits_for(), "{}, {}", what,
+                        operation.execution().waits_in_words());
+  std::uint64_t others = 0;
+  for (const auto& [rank, source] : sources_)
+    if (request.any_source || rank == request.schedule->recipe.root)
+      for (const auto& [tag, line] : source.kept) others += line.size();
+  const std::string kept =
+      others == 0 ? "" : fmt::format("; {} with other tags {}", others, others > 1 ? "have" : "has");
+  const int peer = request.any_source ? -1 : static_cast<int>(request.schedule->recipe.root);
+  return peer_failure(ErrorCode::timeout, peer, "{}, waiting for {} (no message with tag {} has come{})", what,
+                      peer < 0 ? "any rank" : transport_.describe(request.schedule->recipe.root), request.call.tag,
+                      kept);
+}
+
+}  // namespace gradsync
