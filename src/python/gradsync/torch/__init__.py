@@ -1,0 +1,135 @@
+"""gradsync as a backend of torch.distributed.
+
+    import gradsync.torch
+    torch.distributed.init_process_group("gradsync")
+
+The import registers the backend; PyTorch 2.15 and later find it without. Everything else is PyTorch as it is documented, and
+two things are offered besides: `empty`, and what is written about the group at `group_of`.
+"""
+import atexit
+import datetime
+import functools
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as _c10d_python
+
+from gradsync.torch import _c10d
+from gradsync.torch._c10d import ProcessGroupGradsync
+
+__all__ = ["ProcessGroupGradsync", "abort", "empty", "group_of", "register"]
+
+NAME = "gradsync"
+_UNSET = datetime.timedelta(milliseconds=-1)  # as in C++: the group's own timeout
+_groups = _c10d.Groups()
+
+
+def register():
+    """Registers the backend "gradsync" with torch.distributed. Done by the import; again does nothing."""
+    if hasattr(dist.Backend, NAME.upper()):
+        return
+    _check_version()
+    if torch.__version__.split(".")[0] == "1":
+        dist.Backend.register_backend(NAME, _create)
+    elif hasattr(_options_type(), "enable_reconfigure"):
+        dist.Backend.register_backend(NAME, _create_extended, extended_api=True, devices=["cpu"])
+    else:
+        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+    _extend("monitored_barrier", _monitored_barrier)
+    _extend("destroy_process_group", _destroy_process_group)
+    # Before the interpreter ends: afterwards no thread may run Python's callbacks of futures.
+    atexit.register(_groups.shutdown)
+
+
+def group_of(group=None):
+    """The ProcessGroupGradsync behind a process group (None: the default one), or None if another backend is."""
+    if group is None:
+        group = _c10d_python._get_default_group()
+    if isinstance(group, ProcessGroupGradsync):
+        return group
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except (AttributeError, RuntimeError):  # of 1.13, whose groups have no backends; a group without one for the CPU
+        return None
+    return backend if isinstance(backend, ProcessGroupGradsync) else None
+
+
+def empty(*size, dtype=None, group=None):
+    """An uninitialised tensor in memory that all ranks of the host read in place.
+
+    Calls of the group on such tensors cost no copy from 16 KiB on. Ranks may differ in what memory they pass. The memory
+    is freed with the last tensor that uses it. `group`: None is the default one.
+    """
+    backend = group_of(group)
+    if backend is None:
+        raise RuntimeError("gradsync.torch.empty: the process group is not of the backend gradsync")
+    if len(size) == 1 and not isinstance(size[0], int):
+        size = tuple(size[0])
+    return backend.empty(list(size), dtype or torch.get_default_dtype())
+
+
+def abort(why="abort() was called", group=None):
+    """Ends every call of the group that is under way and every later one, on all ranks, with RuntimeError saying why."""
+    backend = group_of(group)
+    if backend is None:
+        raise RuntimeError("gradsync.torch.abort: the process group is not of the backend gradsync")
+    backend._abort(why)
+
+
+def _check_version():
+    here, built = torch.__version__.split(".")[:2], _c10d.torch_version.split(".")[:2]
+    if here != built:
+        raise ImportError(f"gradsync.torch was built for torch {_c10d.torch_version}, this is torch {torch.__version__}")
+
+
+def _options_type():
+    backend = getattr(torch._C._distributed_c10d, "Backend", None)
+    return getattr(backend, "Options", None)
+
+
+def _create(store, rank, size, timeout):
+    return _groups.create(store, rank, size, timeout)
+
+
+def _create_extended(options, backend_options):
+    deferred = bool(getattr(backend_options, "enable_reconfigure", False))
+    return _groups.create(options.store, options.group_rank, options.group_size, options.timeout, deferred)
+
+
+def _extend(name, ours):
+    """Puts `ours(original, …)` before a function of torch.distributed, for our groups; others go on to the original."""
+    original = getattr(_c10d_python, name)
+    wrapper = functools.wraps(original)(functools.partial(ours, original))
+    setattr(_c10d_python, name, wrapper)
+    setattr(dist, name, wrapper)
+
+
+def _is_member(group):
+    return group is not getattr(_c10d_python.GroupMember, "NON_GROUP_MEMBER", None)
+
+
+def _monitored_barrier(original, group=None, timeout=None, wait_all_ranks=False):
+    if dist.is_initialized() and _is_member(group):
+        backend = group_of(group)
+        if backend is not None:
+            return backend._monitored_barrier(_UNSET if timeout is None else timeout, wait_all_ranks)
+    return original(group, timeout, wait_all_ranks)
+
+
+def _known_groups():
+    world = getattr(_c10d_python, "_world", None)
+    return list(world.pg_map if world is not None else _c10d_python._pg_map)
+
+
+def _destroy_process_group(original, group=None):
+    """PyTorch only forgets the group, which lives on where somebody else holds it, such as DistributedDataParallel."""
+    world = dist.is_initialized() and (group is None or group is _c10d_python.GroupMember.WORLD)
+    ours = _known_groups() if world else [group] if _is_member(group) and group is not None else []
+    backends = [group_of(each) for each in ours]
+    original(group)
+    for backend in backends:
+        if backend is not None:
+            backend._shutdown()
+
+
+register()
