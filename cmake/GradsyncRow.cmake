@@ -17,6 +17,7 @@ endif()
 add_custom_target(core_tests)  # the test programs of the rows below the faces: what the sanitizers run
 find_program(GRADSYNC_CCACHE ccache)
 if(GRADSYNC_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${GRADSYNC_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${GRADSYNC_CCACHE})
 endif()
 
