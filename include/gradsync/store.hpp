@@ -10,8 +10,8 @@
 // Each meeting needs a place of its own: a wrapper that puts a prefix before every key, say. A meeting at a place that has
 // seen one, ended well or not, is refused with an error; no rank joins a meeting of the past.
 //
-// All keys begin with "gradsync/". A rank makes about ten calls, whatever the number of ranks, three of which may wait; the
-// rank that comes last also reads what all have brought. Nothing is awaited after a `get` that timed out.
+// All keys begin with "gradsync/". A rank makes 13 calls, whatever the number of ranks, three of which may wait; the rank
+// that comes last also reads what all have brought. Nothing is awaited after a `get` that timed out.
 #pragma once
 
 #include <chrono>

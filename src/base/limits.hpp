@@ -61,6 +61,7 @@ inline constexpr std::size_t plans_cached_max = 256;
 static_assert(lookahead_steps <= 32, "the cursor keeps a 32-bit mask");
 static_assert(window_steps >= lookahead_steps);
 static_assert(ring_bytes_default >= 2 * piece_bytes);
+static_assert(unexpected_bytes_max > ring_bytes_default, "a message that a stream holds can be kept");
 static_assert(ring_bytes_default % 64 == 0 && frame_header_bytes % 64 == 0, "elements never straddle a ring's end");
 static_assert(notice_timeout + destroy_timeout < 1s, "abort and destroy stay below 1 s");
 

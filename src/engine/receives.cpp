@@ -6,9 +6,8 @@
 namespace gradsync {
 namespace {
 
-constexpr int kMovesPerTurn = 32;  // of one stream, two a message, before the others have theirs
-
-std::uint64_t cost_of(const FrameHeader& header) { return header.payload_bytes + limits::frame_header_bytes; }
+constexpr int kMovesPerTurn = 32;         // of one stream, two a message, before the others have theirs
+constexpr std::uint64_t kKeptCost = 256;  // of a kept message besides its payload, at most
 
 }  // namespace
 
@@ -34,7 +33,7 @@ Receives::Sources::iterator Receives::kept_for(std::uint32_t sender, std::uint32
     const auto found = sources_.find(sender);
     return found != sources_.end() && has(*found) ? found : sources_.end();
   }
-  if (kept_bytes_ == 0) return sources_.end();
+  if (kept_count_ == 0) return sources_.end();
   const auto turn = sources_.upper_bound(last_any_);
   const auto found = std::find_if(turn, sources_.end(), has);
   if (found != sources_.end()) return found;
@@ -49,7 +48,7 @@ Status Receives::claim(Sources::iterator from, std::unique_ptr<Operation> operat
   if (source.filling == &line->second.front()) source.filling = nullptr;
   line->second.pop_front();
   if (line->second.empty()) source.kept.erase(line);
-  kept_bytes_ -= cost_of(kept.header);
+  --kept_count_, kept_bytes_ -= kept.header.payload_bytes;
   if (operation->request().any_source) operation->bind_source(last_any_ = rank);
   const bool whole = kept.whole();
   Status status = operation->start(pool_);
@@ -192,12 +191,13 @@ std::unique_ptr<Operation> Receives::match(std::uint32_t rank, Source& source, s
 
 Status Receives::keep(std::uint32_t rank, Source& source, const FrameHeader& header) {
   const int peer = static_cast<int>(rank);
-  if (kept_bytes_ + cost_of(header) > limits::unexpected_bytes_max)
+  const std::uint64_t needed = kept_bytes_ + header.payload_bytes + (kept_count_ + 1) * kKeptCost;
+  if (needed > limits::unexpected_bytes_max)
     return peer_failure(
         ErrorCode::out_of_range, peer,
-        "a message of rank {} with tag {}, {} bytes long, lies before what a recv waits for; with it {} "
-        "bytes would have to be kept, the limit is {}",
-        rank, header.call.tag, header.payload_bytes, kept_bytes_ + cost_of(header), limits::unexpected_bytes_max);
+        "a message of rank {} with tag {}, {} bytes long, lies before what a recv waits for; with it and {} "
+        "others {} bytes would be kept, the limit is {}",
+        rank, header.call.tag, header.payload_bytes, kept_count_, needed, limits::unexpected_bytes_max);
   Kept kept;
   kept.header = header;
   kept.data.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(header.payload_bytes)]);
@@ -206,7 +206,7 @@ Status Receives::keep(std::uint32_t rank, Source& source, const FrameHeader& hea
                         "no memory for the {} bytes of a message of rank {} with tag {} that nobody has asked for yet",
                         header.payload_bytes, rank, header.call.tag);
   transport_.consume({rank, Channel::point_to_point}, limits::frame_header_bytes);
-  kept_bytes_ += cost_of(header);
+  ++kept_count_, kept_bytes_ += header.payload_bytes;
   counters_.staging_bytes_peak = std::max(counters_.staging_bytes_peak, kept_bytes_);
   auto& line = source.kept[header.call.tag];
   line.push_back(std::move(kept));
@@ -222,7 +222,7 @@ void Receives::forget_partial(Source& source) {
   const auto line = source.kept.find(header.call.tag);
   line->second.pop_back();
   if (line->second.empty()) source.kept.erase(line);
-  kept_bytes_ -= cost_of(header);
+  --kept_count_, kept_bytes_ -= header.payload_bytes;
 }
 
 Status Receives::find_everyone_gone() {
@@ -248,7 +248,7 @@ void Receives::fail(const Status& cause) {
     for (Posted& posted : line) posted.operation->fail(cause);
   sources_.clear();
   waiting_.clear();
-  posted_ = any_waiting_ = kept_bytes_ = 0;
+  posted_ = any_waiting_ = kept_count_ = kept_bytes_ = 0;
 }
 
 Status Receives::find_overdue(TimePoint now, std::optional<Deadline>& earliest) const {

@@ -89,7 +89,7 @@ class Receives {
   std::uint64_t order_ = 0;        // of the last that was posted
   std::uint64_t posted_ = 0;       // not completed
   std::uint64_t any_waiting_ = 0;  // receives of any rank
-  std::uint64_t kept_bytes_ = 0;   // payload and headers
+  std::uint64_t kept_count_ = 0, kept_bytes_ = 0;
   std::uint32_t last_any_ =
       0;  // whom a receive of any rank was last matched with: the next turn is that of the ranks after it
   std::uint32_t probed_ = 0;
