@@ -320,18 +320,38 @@ Result<Options> options_from(const Environment& environment, std::vector<std::st
   return options;
 }
 
-Options Options::from_environment() {
+namespace {
+
+Environment environment_of_process() {
   Environment environment;
   for (char** at = environ; at && *at; ++at) {
     const std::string_view entry = *at;
     if (const auto equals = entry.find('='); equals != std::string_view::npos)
       environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
   }
+  return environment;
+}
+
+Options options_or_throw(const Environment& environment) {
   std::vector<std::string> warnings;
   auto options = options_from(environment, warnings);
   for (const std::string& warning : warnings) std::fprintf(stderr, "%s\n", warning.c_str());
   throw_if_failed(options.status());
   return *std::move(options);
+}
+
+}  // namespace
+
+Options Options::from_environment() { return options_or_throw(environment_of_process()); }
+
+Options Options::settings_from_environment() {
+  Environment settings = environment_of_process();
+  std::erase_if(settings, [](const auto& entry) {
+    const std::string& name = entry.first;
+    return !name.starts_with("GRADSYNC_") || name == "GRADSYNC_RANK" || name == "GRADSYNC_SIZE" ||
+           name == "GRADSYNC_RENDEZVOUS";
+  });
+  return options_or_throw(settings);
 }
 
 }  // namespace gradsync
