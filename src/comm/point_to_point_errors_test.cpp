@@ -76,6 +76,24 @@ TEST_P(PointToPointErrors, ElementsThatDifferAreAMismatchOnBothSides) {
   });
 }
 
+TEST_P(PointToPointErrors, AnAbortEndsReceivesThatWait) {
+  in_world(3, [&](Communicator& comm) {
+    std::vector<std::int32_t> x(1), y(1), other(3);
+    if (comm.rank() == 0) {
+      Work one = comm.recv_async(view(other), 2, {.tag = 2}), two = comm.recv_async(view(y), any_rank);
+      comm.recv(view(x), 1, {.tag = 1});
+      comm.abort("enough");
+      for (Work* work : {&one, &two}) {
+        EXPECT_EQ(error_of([&] { work->wait(); }).code(), ErrorCode::aborted);
+        EXPECT_EQ(work->source(), -1);
+      }
+      return;
+    }
+    if (comm.rank() == 1) comm.send(view(std::as_const(x)), 0, {.tag = 1});
+    EXPECT_EQ(error_of([&] { comm.recv(view(x), any_rank); }).code(), ErrorCode::aborted);
+  });
+}
+
 TEST_P(PointToPointErrors, AReceiveOfAnyRankEndsWhenAllOthersAreGoneAndNotBefore) {
   std::atomic<bool> one_left{false};
   in_world(3, [&](Communicator& comm) {
