@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as _c10d_python
 
-from gradsync.torch import _c10d
+from gradsync.torch import _c10d, rendezvous
 from gradsync.torch._c10d import ProcessGroupGradsync
 
 __all__ = ["ProcessGroupGradsync", "abort", "empty", "group_of", "register"]
@@ -35,6 +35,7 @@ def register():
         dist.Backend.register_backend(NAME, _create_extended, extended_api=True, devices=["cpu"])
     else:
         dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+    rendezvous.register()
     _extend("monitored_barrier", _monitored_barrier)
     _extend("destroy_process_group", _destroy_process_group)
     # Before the interpreter ends: afterwards no thread may run Python's callbacks of futures.
