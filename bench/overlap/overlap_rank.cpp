@@ -6,6 +6,7 @@
 // and answers with one JSON line. Ways:
 //   local      the plain model, no exchange          forward   gradients exchanged under backward and the next forward
 //   backward   gradients exchanged under backward    exchange  only the exchange: every bucket, one after another
+//   lockstep   the plain model, and a barrier after each backward: what waiting for the slower rank costs by itself
 // Other questions: "equal 0", are all replicas equal to the bit; "memory 0", bytes this process has. A way's model exists
 // from its first step on.
 #include <torch/torch.h>
@@ -141,25 +142,26 @@ class Rank {
 
   void make(const std::string& way) {
     using gradsync::Overlap;
-    if (way == "local" && !plain_) plain_ = std::make_unique<Plain>(model_named(model_));
+    if ((way == "local" || way == "lockstep") && !plain_) plain_ = std::make_unique<Plain>(model_named(model_));
     if ((way == "backward" || way == "exchange") && !backward_)
       backward_ = std::make_unique<Shared>(model_named(model_), Overlap::backward, comm_);
     if (way == "forward" && !forward_)
       forward_ = std::make_unique<Shared>(model_named(model_), Overlap::backward_forward, comm_);
   }
   void step(const std::string& way, Result& result) {
-    if (way == "local") step_plain(result);
+    if (way == "local" || way == "lockstep") step_plain(way == "lockstep", result);
     else if (way == "backward") step_shared(*backward_, result);
     else if (way == "forward") step_shared(*forward_, result);
     else if (way == "exchange") exchange();
-    else throw std::invalid_argument("way '" + way + "', expected local, backward, forward or exchange");
+    else throw std::invalid_argument("way '" + way + "', expected local, lockstep, backward, forward or exchange");
   }
-  void step_plain(Result& result) {
+  void step_plain(bool in_step, Result& result) {
     plain_->optimizer.zero_grad();
     torch::Tensor loss = torch::cross_entropy_loss(plain_->net->forward(x_), y_);
     const Clock::time_point start = Clock::now();
     loss.backward();
     result.backward_s = seconds_since(start);
+    if (in_step) comm_.barrier();
     plain_->optimizer.step();
   }
   void step_shared(Shared& shared, Result& result) {
