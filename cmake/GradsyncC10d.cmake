@@ -102,5 +102,7 @@ if(NOT EXISTS ${torch_folder}/include/pybind11/pybind11.h)  # Debian's torch is 
   endif()
   list(APPEND GRADSYNC_PYTHON_TORCH_INCLUDES ${pybind11_headers})
 endif()
+set(GRADSYNC_C10D_PYTHON ${c10d_python})
+set(GRADSYNC_C10D_TORCH_VERSION ${torch_version})
 message(STATUS "the PyTorch backend is built for torch ${torch_version} of ${c10d_python}")
 add_subdirectory(${PROJECT_SOURCE_DIR}/src/c10d)

@@ -53,6 +53,7 @@ void Session::check_process() const {
 
 Communicator& Session::comm() {
   check_process();
+  if (ended_) throw Error(Status{ErrorCode::closed, -1, "the process group was destroyed"});
   return *comm_;
 }
 
@@ -130,13 +131,15 @@ void Session::failing() {
 }
 
 void Session::abort(const std::string& why) {
-  comm().abort(why);
+  check_process();
+  comm_->abort(why);
   const std::lock_guard lock(mutex_);
   if (side_comm_) side_comm_->abort(why);
 }
 
 void Session::shutdown() {
   if (::getpid() != owner_) return;
+  ended_ = true;
   comm_->destroy();
   {
     const std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   const c10::intrusive_ptr<::c10d::Store>& store() const { return setup_.store; }
 
-  // Throw Error(closed) in a forked child; after the end the communicator itself does.
+  // Both throw Error(closed) in a forked child, and the first after the end.
   Communicator& comm();
   void check_process() const;
   // For calls that run beside the others: a communicator of its own, made when first needed, by all ranks. On the thread
@@ -66,6 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Setup setup_;
   const pid_t owner_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<bool> ended_{false};
   // Pointers, so that a forked child can leave them alone.
   std::unique_ptr<Communicator> comm_, side_comm_;
   std::unique_ptr<TaskThread> side_tasks_;

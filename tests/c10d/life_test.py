@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""How groups end: with work under way, after an exception, by a signal, in a forked child, and what is said about tensors elsewhere.
+Programs run as a user's would, in interpreters of their own, and must end by themselves."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import ranks
+
+SECONDS = 60
+PRELUDE = """
+import datetime, os, signal, sys
+import torch, torch.distributed as dist
+import gradsync.torch
+rank, world, meeting = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gradsync", init_method="file://" + meeting, rank=rank, world_size=world,
+                        timeout=datetime.timedelta(seconds=20))
+dist.barrier()
+"""
+
+
+def programs(body, world=2):
+    """(exit code, standard output, standard error) of each rank."""
+    with tempfile.TemporaryDirectory(prefix="gradsync-c10d-") as folder:
+        started = [subprocess.Popen([sys.executable, "-c", PRELUDE + body, str(rank), str(world), folder + "/meeting"],
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(world)]
+        try:
+            ended = [process.communicate(timeout=SECONDS) for process in started]
+        finally:
+            for process in started:
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate()
+        return [(process.returncode, *texts) for process, texts in zip(started, ended)]
+
+
+class Ends(unittest.TestCase):
+    def expect(self, body, world=2, codes=None):
+        results = programs(body, world)
+        self.assertEqual([code for code, _, _ in results], codes or [0] * world, results)
+        return results
+
+    def test_with_work_under_way(self):
+        """No rank waits, one does not even take part; nobody destroys the group."""
+        for _, out, _ in self.expect("""
+works = [dist.all_reduce(torch.ones(100_000), async_op=True) for _ in range(20)] if rank == 0 else []
+received = dist.irecv(torch.zeros(3), 1 - rank, tag=5)
+print("end")
+"""):
+            self.assertEqual(out, "end\n")
+
+    def test_with_callbacks_that_have_not_run(self):
+        self.expect("""
+def callback(future):
+    sys.stderr.write("")
+    return future.value()
+futures = [dist.all_reduce(torch.ones(10), async_op=True).get_future().then(callback) for _ in range(10)] if rank == 0 else []
+futures.append(dist.irecv(torch.zeros(3), 1 - rank, tag=5).get_future().then(callback))
+""")
+
+    def test_by_destroying_with_work_under_way(self):
+        self.expect("""
+work = dist.all_reduce(torch.ones(10), async_op=True) if rank == 0 else None
+sparse = dist.all_reduce(torch.sparse_coo_tensor([[1]], [1.0], (3,)), async_op=True) if rank == 0 else None
+dist.destroy_process_group()
+for each in filter(None, (work, sparse)):
+    try:
+        each.wait()
+        sys.exit("nothing was raised")
+    except RuntimeError as error:
+        print(error)
+""")
+
+    def test_by_an_exception_on_one_rank(self):
+        """It ends with its traceback; the other hears of it, and ends with its own."""
+        results = self.expect("""
+if rank == 1:
+    raise ValueError("on purpose")
+try:
+    dist.all_reduce(torch.ones(4))
+except RuntimeError as error:
+    print(error)
+    raise
+""", codes=[1, 1])
+        self.assertIn("rank 1", results[0][1])
+        self.assertIn("ValueError: on purpose", results[1][2])
+
+    def test_by_a_signal_on_one_rank(self):
+        results = self.expect("""
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(4))
+    sys.exit("nothing was raised")
+except RuntimeError as error:
+    print(error)
+""", codes=[0, -signal.SIGKILL])
+        self.assertIn("rank 1", results[0][1])
+
+    def test_while_a_model_still_holds_the_group(self):
+        """PyTorch's wrapper of a model keeps the group alive; destroy_process_group ends it all the same."""
+        for _, out, _ in self.expect("""
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+group = dist.group.WORLD
+net(torch.ones(1, 2)).sum().backward()
+dist.destroy_process_group()
+for call in (lambda: group.allreduce([torch.ones(1)]).wait(), lambda: group.barrier().wait(),
+             lambda: group.send([torch.ones(1)], 1 - rank, 0).wait(), lambda: gradsync.torch.empty(3, group=group),
+             lambda: dist.monitored_barrier(), lambda: dist.all_reduce(torch.ones(1))):
+    try:
+        call()
+        sys.exit("nothing was raised")
+    except RuntimeError as error:
+        print(error)
+"""):
+            lines = [line for line in out.splitlines() if line]
+            self.assertEqual(sum("was destroyed" in line for line in lines), 4, out)
+            self.assertIn("initialize", lines[-1])
+
+    def test_again_and_again(self):
+        """Threads, descriptors and memory maps do not grow with the groups that were."""
+        for _, out, _ in self.expect("""
+def held():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), len(open("/proc/self/maps").readlines())
+for i in range(30):
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(5), group=group, async_op=True).get_future().wait()
+    dist.all_reduce(torch.sparse_coo_tensor([[1]], [1.0], (3,)), group=group)
+    dist.destroy_process_group(group)
+    dist.barrier()
+    if i == 9:
+        warm = held()
+threads, descriptors, maps = (a - b for a, b in zip(held(), warm))
+print(threads, descriptors, maps < 20)
+"""):
+            self.assertEqual(out, "0 0 True\n")
+
+    def test_a_forked_child_is_refused_and_harms_nobody(self):
+        for _, out, _ in self.expect("""
+work = dist.all_reduce(torch.ones(5), async_op=True)
+future = work.get_future()
+child = os.fork()
+if child == 0:
+    for call in (lambda: dist.all_reduce(torch.ones(1)), lambda: work.wait(), lambda: dist.monitored_barrier()):
+        try:
+            call()
+            sys.exit(3)
+        except RuntimeError as error:
+            if "forked child" not in str(error):
+                sys.exit(str(error))
+    dist.destroy_process_group()
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+print("child", os.waitstatus_to_exitcode(status))
+future.wait()
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+print(tensor.item())
+dist.destroy_process_group()
+"""):
+            self.assertEqual(out, "child 0\n2.0\n")
+
+    def test_tensors_on_another_device(self):
+        """Refused by name, and the group goes on."""
+        for _, out, _ in self.expect("""
+with torch.inference_mode():  # otherwise PyTorch refuses the device itself, with 200 lines
+    there = torch.ones(3, device="meta")
+here = torch.ones(3)
+for call in (lambda: dist.all_reduce(there), lambda: dist.broadcast(there, 0), lambda: dist.all_gather([there] * 2, here),
+             lambda: dist.reduce_scatter(here, [there] * 2), lambda: dist.send(there, 1 - rank)):
+    try:
+        call()
+        sys.exit("nothing was raised")
+    except RuntimeError as error:
+        print(error)
+dist.all_reduce(here)
+assert here.tolist() == [2, 2, 2]
+"""):
+            lines = out.splitlines()
+            self.assertEqual(len(lines), 5, out)
+            for line in lines:
+                self.assertIn("float32 [3] is on meta, gradsync supports tensors on cpu", line)
+
+    def test_shapes_that_cannot_be(self):
+        for _, out, _ in self.expect("""
+for call in (lambda: dist.all_gather([torch.ones(3)] * 2, torch.ones(4)), lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
+             lambda: dist.all_gather_into_tensor(torch.ones(5), torch.ones(3)), lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(3)),
+             lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [2, 1]),
+             lambda: dist.group.WORLD.allreduce([torch.ones(1), torch.ones(1)]), lambda: dist.group.WORLD.broadcast([], 0)):
+    try:
+        call()
+        sys.exit("nothing was raised")
+    except RuntimeError as error:
+        print(error)
+    except TypeError:
+        print("TypeError")
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+assert tensor.item() == 2
+"""):
+            for line, words in zip(out.splitlines(), (
+                    "float32 [3] and float32 [4]", "expected one for each of 2 ranks", "expected 6", "expected 4",
+                    "3 rows, which cannot be split among 2 ranks", "output splits are [1, 1]", "2 input tensors, expected 1")):
+                self.assertIn(words, line)
+
+    def test_abort_ends_it_everywhere(self):
+        results = self.expect("""
+if rank == 0:
+    gradsync.torch.abort("the loss is not finite")
+try:
+    dist.all_reduce(torch.ones(4))
+    sys.exit("nothing was raised")
+except RuntimeError as error:
+    print(error)
+""")
+        for _, out, _ in results:
+            self.assertIn("the loss is not finite", out)
+
+    def test_detailed_debugging_works(self):
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL wraps PyTorch's own backends; ours runs as it is, or wrapped in 2.x."""
+        os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+        try:
+            self.expect("""
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+net(torch.ones(1, 2)).sum().backward()
+dist.barrier()
+dist.destroy_process_group()
+""")
+        finally:
+            del os.environ["TORCH_DISTRIBUTED_DEBUG"]
+
+
+if __name__ == "__main__":
+    assert ranks.torch is not None
+    unittest.main()
