@@ -41,8 +41,8 @@ class Execution {
 
   // Moves what can move now; true if anything did. A failure is final.
   Result<bool> advance(Transport& transport, Counters& counters);
-  // Of a receive that has not begun: its message's header was taken from the stream, with the first `arrived` bytes of the
-  // payload, in memory for all of them.
+  // Of a receive that has not begun: its message's header was seen and is taken from the stream, alone or with the first
+  // `arrived` bytes of the payload, which lie in memory for all of it.
   Status adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> data, std::uint64_t arrived);
   // For a pass in which nothing moved: drains messages whose steps cannot take them yet, so that their senders get on. Those
   // that are beyond the lookahead at once; those whose step waits for another after a standstill of

@@ -39,10 +39,13 @@ Status Execution::check_header(std::uint32_t from, const FrameHeader& header, st
 
 Status Execution::adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> data, std::uint64_t arrived) {
   const Cursor::Slot slot = Cursor::next_slot(cursor_.live());
-  const Step& step = cursor_.step(slot);
-  const std::uint64_t bytes = setup_.binding.region(step.space, step.range()).bytes();
-  if (Status status = check_header(step.peer, header, bytes); !status.ok()) return with_context(status, slot);
-  staging_.push_back({step.peer, std::move(data), bytes, arrived});
+  begin(slot);
+  Progress& progress = progress_[slot];
+  const std::uint32_t from = cursor_.step(slot).peer;
+  if (Status status = check_header(from, header, progress.bytes); !status.ok()) return with_context(status, slot);
+  progress.header_done = limits::frame_header_bytes;
+  progress.staged = data != nullptr;
+  if (data) staging_.push_back({from, std::move(data), progress.bytes, arrived});
   return {};
 }
 

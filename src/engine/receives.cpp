@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace gradsync {
 namespace {
 
-constexpr int kMovesPerTurn = 32;         // of one stream, two a message, before the others have theirs
-constexpr std::uint64_t kKeptCost = 256;  // of a kept message besides its payload, at most
+constexpr int kMovesPerTurn = 32;            // of one stream, two a message, before the others have theirs
+constexpr std::size_t kIdleSourcesMax = 16;  // that are kept for the next receive
+constexpr std::uint64_t kKeptCost = 256;     // of a kept message besides its payload, at most
 
 }  // namespace
 
@@ -51,9 +53,8 @@ Status Receives::claim(Sources::iterator from, std::unique_ptr<Operation> operat
   --kept_count_, kept_bytes_ -= kept.header.payload_bytes;
   if (operation->request().any_source) operation->bind_source(last_any_ = rank);
   const bool whole = kept.whole();
-  Status status = operation->start(pool_);
-  if (status.ok()) status = operation->execution().adopt(kept.header, std::move(kept.data), kept.arrived);
-  if (!status.ok()) return operation->fail(status), status;
+  if (Status status = begin(*operation, kept.header, std::move(kept.data), kept.arrived); !status.ok())
+    return operation->fail(status), status;
   if (!whole) {
     source.taking = std::move(operation);
     return {};
@@ -72,7 +73,7 @@ void Receives::complete(std::unique_ptr<Operation> operation) {
 }
 
 Status Receives::progress(bool& moved) {
-  if (sources_.empty() && any_waiting_ == 0) return {};
+  if (posted_ == 0) return {};
   if (any_waiting_ > 0) add_senders();
   Status lost;
   const auto turn = [&](Sources::iterator at, Sources::iterator end) -> Status {
@@ -80,7 +81,8 @@ Status Receives::progress(bool& moved) {
       Status status = progress_source(at->first, at->second, moved);
       if (status.code == ErrorCode::peer_lost) lost = lost.ok() ? status : lost;
       else if (!status.ok()) return status;
-      at = at->second.idle() && any_waiting_ == 0 ? sources_.erase(at) : std::next(at);
+      const bool of_use = !at->second.idle() || any_waiting_ > 0 || sources_.size() <= kIdleSourcesMax;
+      at = of_use ? std::next(at) : sources_.erase(at);
     }
     return {};
   };
@@ -148,11 +150,28 @@ Result<bool> Receives::begin_next(std::uint32_t rank, Source& source, bool& move
   if (source.waiting == 0 && any_waiting_ == 0) return false;
   const auto header = next_header(rank);
   if (!header) return header.status();
-  if (!*header) return false;
+  if (!*header) return prepare(rank, source);
   source.taking = match(rank, source, (*header)->call.tag);
-  const Status begun = source.taking ? source.taking->start(pool_) : keep(rank, source, **header);
+  const Status begun = source.taking ? begin(*source.taking, **header, nullptr, 0) : keep(rank, source, **header);
   if (!begun.ok()) return begun;
+  transport_.consume({rank, Channel::point_to_point}, limits::frame_header_bytes);
   return moved = true;
+}
+
+Status Receives::begin(Operation& operation, const FrameHeader& header, std::unique_ptr<std::byte[]> data,
+                       std::uint64_t arrived) {
+  if (!operation.started())
+    if (Status status = operation.start(pool_); !status.ok()) return status;
+  return operation.execution().adopt(header, std::move(data), arrived);
+}
+
+// While a message is waited for there is time for what the receive that it will most likely fit needs.
+Result<bool> Receives::prepare(std::uint32_t rank, Source& source) {
+  if (source.waiting == 0 || std::exchange(source.prepared, true)) return false;
+  Operation& next = *waiting_.lower_bound({rank, 0})->second.front().operation;
+  if (!next.started())
+    if (Status status = next.start(pool_); !status.ok()) return status;
+  return false;
 }
 
 Result<std::optional<FrameHeader>> Receives::next_header(std::uint32_t rank) {
@@ -185,6 +204,7 @@ std::unique_ptr<Operation> Receives::match(std::uint32_t rank, Source& source, s
     --any_waiting_;
   } else {
     --source.waiting;
+    source.prepared = false;
   }
   return operation;
 }
@@ -205,7 +225,6 @@ Status Receives::keep(std::uint32_t rank, Source& source, const FrameHeader& hea
     return peer_failure(ErrorCode::out_of_memory, peer,
                         "no memory for the {} bytes of a message of rank {} with tag {} that nobody has asked for yet",
                         header.payload_bytes, rank, header.call.tag);
-  transport_.consume({rank, Channel::point_to_point}, limits::frame_header_bytes);
   ++kept_count_, kept_bytes_ += header.payload_bytes;
   counters_.staging_bytes_peak = std::max(counters_.staging_bytes_peak, kept_bytes_);
   auto& line = source.kept[header.call.tag];
@@ -253,22 +272,22 @@ void Receives::fail(const Status& cause) {
 
 Status Receives::find_overdue(TimePoint now, std::optional<Deadline>& earliest) const {
   Status late;
-  const auto look = [&](const Operation& operation) {
+  const auto look = [&](const Operation& operation, bool waits) {
     const Deadline deadline = operation.request().deadline;
     if (!deadline.passed(now)) earliest = earliest ? gradsync::earlier(*earliest, deadline) : deadline;
-    else if (late.ok()) late = overdue(operation);
+    else if (late.ok()) late = overdue(operation, waits);
   };
   for (const auto& [rank, source] : sources_)
-    if (source.taking) look(*source.taking);
+    if (source.taking) look(*source.taking, false);
   for (const auto& [key, line] : waiting_)
-    for (const Posted& posted : line) look(*posted.operation);
+    for (const Posted& posted : line) look(*posted.operation, true);
   return late;
 }
 
-Status Receives::overdue(const Operation& operation) const {
+Status Receives::overdue(const Operation& operation, bool waits) const {
   const Request& request = operation.request();
   const std::string what = fmt::format("{} ({}): deadline passed", operation.name(), describe(request.call));
-  if (operation.started())
+  if (!waits)
     return peer_failure(ErrorCode::timeout, operation.execution().waits_for(), "{}, {}", what,
                         operation.execution().waits_in_words());
   std::uint64_t others = 0;

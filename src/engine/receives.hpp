@@ -60,6 +60,7 @@ class Receives {
     Kept* filling = nullptr;
     std::map<std::uint32_t, std::list<Kept>> kept;  // by tag
     std::uint64_t waiting = 0;                      // receives of this very rank
+    bool prepared = false;                          // one of them is, for the next message
     bool idle() const { return !taking && kept.empty() && waiting == 0; }
   };
   using Sources = std::map<std::uint32_t, Source>;
@@ -69,6 +70,9 @@ class Receives {
   Result<bool> take(Source& source, bool& moved);
   Result<bool> fill(std::uint32_t rank, Source& source, bool& moved);
   Result<bool> begin_next(std::uint32_t rank, Source& source, bool& moved);
+  Status begin(Operation& operation, const FrameHeader& header, std::unique_ptr<std::byte[]> data,
+               std::uint64_t arrived);
+  Result<bool> prepare(std::uint32_t rank, Source& source);
   Result<std::optional<FrameHeader>> next_header(std::uint32_t rank);
   std::unique_ptr<Operation> match(std::uint32_t rank, Source& source, std::uint32_t tag);
   Status keep(std::uint32_t rank, Source& source, const FrameHeader& header);
@@ -77,7 +81,7 @@ class Receives {
   void complete(std::unique_ptr<Operation> operation);
   void forget_partial(Source& source);
   void add_senders();
-  Status overdue(const Operation& operation) const;
+  Status overdue(const Operation& operation, bool waits) const;
 
   Transport& transport_;
   ScratchPool& pool_;
