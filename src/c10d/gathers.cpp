@@ -1,5 +1,6 @@
 // Calls that move: broadcast, all-gather, gather, scatter, all-to-all.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
 

@@ -2,6 +2,7 @@
 // for them and leaves the verdict. It costs a few requests a rank, and needs nothing of the communicator: it works
 // while other calls hang, and when it fails the group lives.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 

@@ -1,6 +1,7 @@
 #include "c10d/process_group.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>

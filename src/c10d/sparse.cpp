@@ -2,6 +2,7 @@
 // has the same index. How much the others bring is known only after a first exchange, and what this rank has called meanwhile may
 // not come between: so these run on a thread and a communicator of their own, in their order.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <numeric>

@@ -2,6 +2,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace gradsync::pytorch {
 namespace {

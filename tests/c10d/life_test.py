@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 """How groups end: with work under way, after an exception, by a signal, in a forked child, and what is said about tensors elsewhere.
 Programs run as a user's would, in interpreters of their own, and must end by themselves."""
+import datetime
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
+import torch.distributed as dist
+
+import gradsync
+import gradsync.torch
 import ranks
 
 SECONDS = 60
@@ -233,6 +239,23 @@ dist.destroy_process_group()
             del os.environ["TORCH_DISTRIBUTED_DEBUG"]
 
 
+class Versions(unittest.TestCase):
+    def test_ranks_with_different_versions_of_the_library_are_told(self):
+        """What rank 0 says when it enters is given to rank 1 with another version in it."""
+        with tempfile.TemporaryDirectory(prefix="gradsync-c10d-") as folder:
+            groups, seconds = gradsync.torch._groups, datetime.timedelta(seconds=2)
+            alone = threading.Thread(target=ranks.raised, args=(groups.create, dist.FileStore(folder + "/a", 2), 0, 2, seconds))
+            alone.start()
+            said = dist.FileStore(folder + "/a", 2).get("gradsync/first")
+            self.assertIn(gradsync.__version__.encode(), said)
+            other = dist.FileStore(folder + "/b", 2)
+            other.set("gradsync/first", said.replace(gradsync.__version__.encode(), b"9.8.7"))
+            other.add("gradsync/entered", 1)
+            text = ranks.raised(groups.create, dist.FileStore(folder + "/b", 2), 1, 2, seconds)
+            self.assertIn(f"rank 1 has gradsync {gradsync.__version__}, rank 0 has gradsync 9.8.7", text)
+            alone.join(20)
+            self.assertFalse(alone.is_alive())
+
+
 if __name__ == "__main__":
-    assert ranks.torch is not None
     unittest.main()
