@@ -10,7 +10,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint format tidy bench bench-overlap demo install asan tsan clang clean help setup
+.PHONY: build python test lint format tidy bench bench-overlap demo install asan tsan clang clean help setup
 
 build: setup  ## the library and build/gradsync (preset release)
 	@cmake --preset release -Wno-dev >/dev/null
@@ -46,6 +46,10 @@ bench-overlap: setup-all build  ## communication hidden under backward, beside P
 	@cmake --build --preset release -j $(JOBS) --target overlap_rank
 	@bench/overlap/run $(OVERLAP_ARGS)
 
+python: setup  ## the Python package in build/python, for PYTHONPATH (part of the default build)
+	@cmake --preset release -Wno-dev >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target python
+
 install: build  ## install to PREFIX (default /usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
@@ -60,7 +64,7 @@ clang: setup-all  ## compile everything with Clang, warnings as errors
 	@cmake --build --preset clang -j $(JOBS)
 
 clean:  ## remove every build folder of the presets
-	@rm -rf build build-dev build-asan build-tsan build-clang
+	@rm -rf build build-dev build-asan build-tsan build-clang build-wheel
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile

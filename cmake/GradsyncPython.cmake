@@ -15,6 +15,9 @@ file(MAKE_DIRECTORY ${GRADSYNC_PYTHON_PACKAGE}/_lib ${GRADSYNC_PYTHON_PACKAGE}/_
 file(CREATE_LINK ${PROJECT_BINARY_DIR}/${soname} ${GRADSYNC_PYTHON_PACKAGE}/_lib/${soname} SYMBOLIC)
 file(CREATE_LINK ${PROJECT_BINARY_DIR}/gradsync ${GRADSYNC_PYTHON_PACKAGE}/_bin/gradsync SYMBOLIC)
 add_custom_target(python ALL DEPENDS gradsync_lib gradsync)
+if(TARGET gradsync_c10d)
+  add_dependencies(python gradsync_c10d)
+endif()
 
 # Plain files: a wheel cannot hold the links between a library's names.
 install(FILES $<TARGET_FILE:gradsync_lib> DESTINATION gradsync/_lib RENAME ${soname} COMPONENT python EXCLUDE_FROM_ALL)

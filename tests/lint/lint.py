@@ -30,8 +30,8 @@ MUTEX_ALLOWED = {
     "src/transport/loopback.cpp": "the same",
 }
 
-CODE = (".cpp", ".hpp", ".h", ".cc")
-TEXT = CODE + (".md", ".txt", ".cmake", ".in", ".json", ".py", ".sh", ".map", ".yml")
+CODE = (".cpp", ".hpp", ".h", ".cc", ".c")
+TEXT = CODE + (".md", ".txt", ".cmake", ".in", ".json", ".py", ".pyi", ".toml", ".sh", ".map", ".yml")
 PLAIN_NAMES = {"Makefile", "setup", "run", "lint", "format", "sanitize", "tidy", "demo"}
 SKIPPED = re.compile(r"^(\.git|\.cache|build(-.*)?|out|__pycache__)$")
 
