@@ -48,7 +48,8 @@ def pip_install(python):
     settings = {"build-dir": BUILD.parent / "build-wheel", "cmake.define.GRADSYNC_C10D": "off",
                 "cmake.define.GRADSYNC_WERROR": "ON"}
     options = [word for name, value in settings.items() for word in ("--config-settings", f"{name}={value}")]
-    code, output = run([str(python), "-m", "pip", "install", "-v", "--no-deps", *options, str(SOURCE)], 1000, environment)
+    command = [str(python), "-m", "pip", "install", "-v", "--no-deps", *options, str(SOURCE)]
+    code, output = run(command, 1000, environment)
     if code != 0 and "No matching distribution found for scikit-build-core" in output:
         skip("pip cannot get scikit-build-core", output)
     expect(code == 0, f"pip install ended with {code}", output)
@@ -72,8 +73,8 @@ def main():
 
         program = pathlib.Path(folder) / "program.py"
         program.write_text(PROGRAM)
-        output = checked([bin_folder / "gradsync", "run", "-n", "2", "--timeout", "60", "--", bin_folder / "python3", program],
-                         90, {"PYTHONPATH": ""})
+        launch = [bin_folder / "gradsync", "run", "-n", "2", "--timeout", "60", "--"]
+        output = checked([*launch, bin_folder / "python3", program], 90, {"PYTHONPATH": ""})
         expect(output.count("sum 3.0") == 2, "expected the sum of two ranks", output)
         checked([bin_folder / "python3", "-m", "pip", "uninstall", "-y", "gradsync"], 60)
         left = [path for path in info.parent.glob("gradsync*")]

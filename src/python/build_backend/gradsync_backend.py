@@ -1,8 +1,8 @@
 """The build backend that pyproject.toml names: scikit-build-core, told what the wheel will hold.
 
-Without the PyTorch backend nothing in it depends on the interpreter, and the wheel serves every Python 3. Where torch can
-be imported while building (so with --no-build-isolation), the backend is built too, for that torch and this interpreter;
---config-settings cmake.define.GRADSYNC_C10D=off leaves it out.
+Without the PyTorch backend nothing in it depends on the interpreter, and the wheel serves every Python 3. Where torch
+can be imported while building (so with --no-build-isolation), the backend is built too, for that torch and this
+interpreter; --config-settings cmake.define.GRADSYNC_C10D=off leaves it out.
 """
 from __future__ import annotations
 
