@@ -99,6 +99,9 @@ struct CallOptions {
   std::uint32_t segments = 0;                            // pipeline segments of tree algorithms, at most 64; 0 = chosen
   std::optional<std::chrono::nanoseconds> timeout = {};  // above 0; instead of the communicator's
   std::uint32_t tag = 0;                                 // of send and recv only
+  // Of asynchronous calls: only threads that wait for it move it on, without the progress thread, which costs a hand-over.
+  // For callers that will wait at once, in slices of their own.
+  bool moved_by_waiter = false;
 };
 
 // The peer of a receive that takes a message from whoever sent one.

@@ -242,8 +242,11 @@ typedef struct gradsync_call_options {
   uint32_t segments;  /* of tree algorithms; 0: chosen */
   int64_t timeout_ns; /* instead of the communicator's; 0: that one */
   uint32_t tag;       /* send and recv: messages of one pair and tag match in order; others do not hold them up */
-  uint32_t reserved;  /* 0 */
+  uint32_t flags;     /* GRADSYNC_MOVED_BY_WAITER or 0 */
 } gradsync_call_options;
+/* Of asynchronous calls: only threads that wait for it move it on, without the progress thread, which costs a hand-over. For
+ * callers that will wait at once, in slices of their own. */
+#define GRADSYNC_MOVED_BY_WAITER 1u
 #define GRADSYNC_CALL_OPTIONS_INIT \
   { sizeof(gradsync_call_options), GRADSYNC_ALGORITHM_AUTO, 0, 0, 0, 0 }
 

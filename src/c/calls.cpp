@@ -103,11 +103,13 @@ CallOptions call_options_of(const gradsync_call_options* given) {
   if (given == nullptr) return options;
   const gradsync_call_options wanted =
       read_struct("gradsync_call_options", given, gradsync_call_options GRADSYNC_CALL_OPTIONS_INIT);
-  if (wanted.reserved != 0)
-    refuse(ErrorCode::unsupported, "gradsync_call_options.reserved is {}, expected 0", wanted.reserved);
+  if ((wanted.flags & ~GRADSYNC_MOVED_BY_WAITER) != 0)
+    refuse(ErrorCode::unsupported, "gradsync_call_options.flags is {:#x}, known is GRADSYNC_MOVED_BY_WAITER, {:#x}",
+           wanted.flags, GRADSYNC_MOVED_BY_WAITER);
   options.algorithm = algorithm_of(wanted.algorithm);
   options.segments = wanted.segments;
   options.tag = wanted.tag;
+  options.moved_by_waiter = (wanted.flags & GRADSYNC_MOVED_BY_WAITER) != 0;
   if (wanted.timeout_ns != 0) options.timeout = std::chrono::nanoseconds(wanted.timeout_ns);
   return options;
 }

@@ -124,7 +124,7 @@ int Communicator::Impl::receive(const Asked& asked) {
 
 Work Communicator::Impl::start(const Asked& asked) {
   auto state = std::make_shared<Work::State>(state_of(asked));
-  site->progress().serve(group);
+  if (!asked.options.moved_by_waiter) site->progress().serve(group);
   return Work(std::move(state));
 }
 

@@ -113,8 +113,8 @@ static void struct_sizes(void) {
         "gradsync_call_options has 40 bytes, and this version, 0.");
   options.struct_size = sizeof options;
   options.timeout_ns = 0;
-  options.reserved = 1;
-  FAILS(gradsync_barrier(comm, &options), GRADSYNC_UNSUPPORTED, "reserved is 1, expected 0");
+  options.flags = 3;
+  FAILS(gradsync_barrier(comm, &options), GRADSYNC_UNSUPPORTED, "flags is 0x3, known is GRADSYNC_MOVED_BY_WAITER, 0x1");
 }
 
 static void joining(void) {

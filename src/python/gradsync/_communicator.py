@@ -17,7 +17,10 @@ from ._work import SLICE_NS, Operation, Work
 
 (_ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _REDUCE, _GATHER, _SCATTER, _ALL_TO_ALL, _BARRIER, _SEND,
  _RECV) = range(11)
-_NOTHING = (0, 0, 5)  # address, count, element type
+
+def _nothing(other: Optional[Tuple[int, int, int]]) -> Tuple[int, int, int]:
+    """Address, count and element type of a side that this rank does not have."""
+    return 0, 0, 5 if other is None else other[2]
 
 
 class Counters(NamedTuple):
@@ -66,14 +69,14 @@ def _options(given: Dict[str, Any], keep: List[Any]) -> _library.Options:
     return options
 
 
-def _call_options(timeout: Optional[float], algorithm: str, segments: int, tag: int) -> Optional[_library.CallOptions]:
-    if timeout is None and algorithm == "auto" and segments == 0 and tag == 0:
-        return None
+def _call_options(async_op: bool, timeout: Optional[float] = None, algorithm: str = "auto", segments: int = 0,
+                  tag: int = 0) -> _library.CallOptions:
+    """A blocking call is one that is waited for at once."""
     if not 0 <= tag < 2**32:
         raise InvalidArgumentError(f"the tag is {tag}, expected 0 to {2**32 - 1}")
     number = 0 if algorithm == "auto" else algorithm_number(algorithm)
-    return _library.CallOptions(ctypes.sizeof(_library.CallOptions), number, segments, nanoseconds(timeout, "timeout"),
-                                tag)
+    return _library.CallOptions(_library.CALL_OPTIONS_BYTES, number, segments, nanoseconds(timeout, "timeout"), tag,
+                                0 if async_op else _library.MOVED_BY_WAITER)
 
 
 def _counts(counts: Sequence[int]) -> Any:
@@ -218,79 +221,100 @@ class Communicator:
     def all_reduce(self, x, op="sum", out=None, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """x (or `out`, where given) becomes the reduction of every rank's x."""
         return self._call(_ALL_REDUCE, x, x if out is None else out, async_op,
-                          _call_options(timeout, algorithm, segments, 0), op=op)
+                          (timeout, algorithm, segments), op=op)
 
     def reduce_scatter(self, x, out, op="sum", counts=None, *, async_op=False, timeout=None, algorithm="auto",
                        segments=0):
         """x holds a block for each rank; `out` becomes the reduction of all ranks' blocks for this rank."""
-        return self._call(_REDUCE_SCATTER, x, out, async_op, _call_options(timeout, algorithm, segments, 0), op=op,
+        return self._call(_REDUCE_SCATTER, x, out, async_op, (timeout, algorithm, segments), op=op,
                           counts=counts)
 
     def all_gather(self, x, out, counts=None, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """`out` becomes the x of every rank, one after another."""
-        return self._call(_ALL_GATHER, x, out, async_op, _call_options(timeout, algorithm, segments, 0), counts=counts)
+        return self._call(_ALL_GATHER, x, out, async_op, (timeout, algorithm, segments), counts=counts)
 
     def broadcast(self, x, root=0, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """The root's x to everyone's."""
-        return self._call(_BROADCAST, None, x, async_op, _call_options(timeout, algorithm, segments, 0), root=root)
+        return self._call(_BROADCAST, None, x, async_op, (timeout, algorithm, segments), root=root)
 
     def reduce(self, x, root=0, op="sum", out=None, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """The root's x (or `out`, where given) becomes the reduction of every rank's x."""
         here = self._rank == root
         return self._call(_REDUCE, x, (x if out is None else out) if here else None, async_op,
-                          _call_options(timeout, algorithm, segments, 0), op=op, root=root)
+                          (timeout, algorithm, segments), op=op, root=root)
 
     def gather(self, x, out=None, root=0, counts=None, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """The root's `out` becomes the x of every rank, one after another."""
         return self._call(_GATHER, x, out if self._rank == root else None, async_op,
-                          _call_options(timeout, algorithm, segments, 0), root=root, counts=counts)
+                          (timeout, algorithm, segments), root=root, counts=counts)
 
     def scatter(self, x, out, root=0, counts=None, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """Block r of the root's x to rank r's `out`. Elsewhere x may be None."""
         return self._call(_SCATTER, x if self._rank == root else None, out, async_op,
-                          _call_options(timeout, algorithm, segments, 0), root=root, counts=counts)
+                          (timeout, algorithm, segments), root=root, counts=counts)
 
     def all_to_all(self, x, out, send_counts=None, recv_counts=None, *, async_op=False, timeout=None, algorithm="auto",
                    segments=0):
         """Block p of x to rank p; block p of `out` from rank p."""
         if (send_counts is None) != (recv_counts is None):
             raise InvalidArgumentError("all_to_all: send_counts and recv_counts must be given together")
-        return self._call(_ALL_TO_ALL, x, out, async_op, _call_options(timeout, algorithm, segments, 0),
+        return self._call(_ALL_TO_ALL, x, out, async_op, (timeout, algorithm, segments),
                           counts=send_counts, recv_counts=recv_counts)
 
     def barrier(self, *, async_op=False, timeout=None, algorithm="auto", segments=0):
         """Returns when all ranks have called it."""
-        return self._call(_BARRIER, None, None, async_op, _call_options(timeout, algorithm, segments, 0))
+        return self._call(_BARRIER, None, None, async_op, (timeout, algorithm, segments))
 
     def send(self, x, dest, tag=0, *, timeout=None):
         """To one rank. Messages of one pair and tag arrive in order; those of other tags do not hold them up."""
-        self._call(_SEND, x, None, False, _call_options(timeout, "auto", 0, tag), root=dest)
+        self._call(_SEND, x, None, False, (timeout,), root=dest, tag=tag)
 
     def isend(self, x, dest, tag=0, *, timeout=None):
-        return self._call(_SEND, x, None, True, _call_options(timeout, "auto", 0, tag), root=dest)
+        return self._call(_SEND, x, None, True, (timeout,), root=dest, tag=tag)
 
     def recv(self, x, source=ANY_RANK, tag=0, *, timeout=None):
         """From one rank, or from whichever has sent; returns its rank."""
-        return self._finish(self._begin(_RECV, None, x, _call_options(timeout, "auto", 0, tag), root=source)).source()
+        operation = Operation()
+        self._run(operation, _RECV, None, x, _call_options(False, timeout, tag=tag), root=source)
+        return operation.source()
 
     def irecv(self, x, source=ANY_RANK, tag=0, *, timeout=None):
-        return self._call(_RECV, None, x, True, _call_options(timeout, "auto", 0, tag), root=source)
+        return self._call(_RECV, None, x, True, (timeout,), root=source, tag=tag)
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _call(self, collective: int, x: Any, out: Any, async_op: bool, options: Any, **more: Any) -> Optional[Work]:
-        operation = self._begin(collective, x, out, options, **more)
-        if async_op:
-            return Work(operation, self)
-        self._finish(operation)
-        return None
+    def _call(self, collective: int, x: Any, out: Any, async_op: bool, how: Tuple[Any, ...], tag: int = 0,
+              **more: Any) -> Optional[Work]:
+        operation = Operation()
+        options = _call_options(async_op, *how, tag=tag)
+        if not async_op:
+            self._run(operation, collective, x, out, options, **more)
+            return None
+        self._begin(operation, collective, x, out, options, **more)
+        return Work(operation, self)
 
-    def _begin(self, collective: int, x: Any, out: Any, options: Any, op: Any = 0, root: int = 0,
-               counts: Optional[Sequence[int]] = None, recv_counts: Optional[Sequence[int]] = None) -> Operation:
-        handle, sides = self._open(), Sides()
-        output = _NOTHING if out is None else sides.output(out)
-        given = output if x is out and x is not None else _NOTHING if x is None else sides.input(x)
-        call = _library.Call(ctypes.sizeof(_library.Call), collective, op_number(op) if op != 0 else 0, root, 0,
+    def _run(self, operation: Operation, *what: Any, **more: Any) -> None:
+        """A blocking call. What interrupts it (Ctrl-C) ends the communicator: half a call cannot be left."""
+        try:
+            self._begin(operation, *what, **more)
+            while not operation.poll(SLICE_NS):
+                pass
+        except BaseException as error:
+            if operation.begun() and not operation.done:
+                self._interrupt(error)
+            raise
+        self._forget(operation)
+        if operation.error is not None:
+            raise operation.error
+
+    def _begin(self, operation: Operation, collective: int, x: Any, out: Any, options: _library.CallOptions,
+               op: Any = 0, root: int = 0, counts: Optional[Sequence[int]] = None,
+               recv_counts: Optional[Sequence[int]] = None) -> None:
+        handle, sides = self._open(), operation.sides
+        output = None if out is None else sides.output(out)
+        given = None if x is None else output if x is out else sides.input(x)
+        given, output = given or _nothing(output), output or _nothing(given)
+        call = _library.Call(_library.CALL_BYTES, collective, op_number(op) if op != 0 else 0, root, 0,
                              (given[0], given[1], given[2], 0), (output[0], output[1], output[2], 0))
         if counts is not None:
             call.counts_length, call.counts = len(counts), _counts(counts)
@@ -299,26 +323,13 @@ class Communicator:
                     raise InvalidArgumentError(f"all_to_all: {len(counts)} send counts and {len(recv_counts)} receive "
                                                "counts")
                 call.recv_counts = _counts(recv_counts)
-        if options is not None:
-            call.options = ctypes.pointer(options)
-        work = ctypes.c_void_p()
-        check(lib.gradsync_start(handle, ctypes.byref(call), ctypes.byref(work)))
-        operation = Operation(work.value or 0, sides)
-        self._remember(operation)
-        return operation
-
-    def _finish(self, operation: Operation) -> Operation:
-        """Waits for a blocking call. What interrupts it (Ctrl-C) ends the communicator: half a call cannot be left."""
-        try:
-            while not operation.poll(SLICE_NS):
-                pass
-        except BaseException as error:
-            self._interrupt(error)
-            raise
-        self._forget(operation)
-        if operation.error is not None:
-            raise operation.error
-        return operation
+        call.options = ctypes.pointer(options)
+        self._remember(operation)  # first, lest a signal in between leaves a call whose memory goes
+        code = lib.gradsync_start(handle, ctypes.byref(call), ctypes.byref(operation.work))
+        if code != 0:
+            error = _library.last_error(code)
+            self._forget(operation)
+            raise error
 
     def _interrupt(self, error: BaseException) -> None:
         if self._handle.value:

@@ -37,8 +37,11 @@ class Options(ctypes.Structure):
 class CallOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t), ("algorithm", c_int32), ("segments", c_uint32), ("timeout_ns", c_int64),
-        ("tag", c_uint32), ("reserved", c_uint32),
+        ("tag", c_uint32), ("flags", c_uint32),
     ]
+
+
+MOVED_BY_WAITER = 1  # flags of CallOptions
 
 
 class View(ctypes.Structure):
@@ -51,6 +54,9 @@ class Call(ctypes.Structure):
         ("counts_length", c_uint32), ("input", View), ("output", View), ("counts", POINTER(c_size_t)),
         ("recv_counts", POINTER(c_size_t)), ("options", POINTER(CallOptions)),
     ]
+
+
+CALL_BYTES, CALL_OPTIONS_BYTES = ctypes.sizeof(Call), ctypes.sizeof(CallOptions)
 
 
 class Counters(ctypes.Structure):

@@ -19,26 +19,29 @@ SLICE_NS = 50_000_000
 class Operation:
     """A handle and the memory it works on. The communicator keeps it until it is done, whoever has lost interest."""
 
-    __slots__ = ("handle", "sides", "error", "done")
+    __slots__ = ("work", "sides", "error", "done")
 
-    def __init__(self, handle: int, sides: Sides) -> None:
-        self.handle = handle
-        self.sides = sides
+    def __init__(self) -> None:
+        self.work = ctypes.c_void_p()  # the handle, once the call has begun
+        self.sides = Sides()
         self.done = False
         self.error: Optional[Error] = None
 
     def __del__(self, free: Any = lib.gradsync_work_free) -> None:
-        free(self.handle)
+        free(self.work)
+
+    def begun(self) -> bool:
+        return self.work.value is not None
 
     def poll(self, wait_ns: int) -> bool:
         """Waits so long at most; once it is done, lands its output and lets go of its memory."""
-        if self.done:
-            return True
+        if self.done or not self.begun():
+            return self.done
         done = ctypes.c_int()
-        check(lib.gradsync_work_wait_for(self.handle, wait_ns, ctypes.byref(done)))
+        check(lib.gradsync_work_wait_for(self.work, wait_ns, ctypes.byref(done)))
         if not done.value:
             return False
-        code = lib.gradsync_work_status(self.handle)
+        code = lib.gradsync_work_status(self.work)
         if code != 0:
             self.error = last_error(code)
         else:
@@ -49,7 +52,7 @@ class Operation:
 
     def ask(self, function: Any, kind: Any) -> Any:
         value = kind()
-        check(function(self.handle, ctypes.byref(value)))
+        check(function(self.work, ctypes.byref(value)))
         return value.value
 
     def source(self) -> int:
