@@ -16,10 +16,10 @@ from ._errors import InvalidArgumentError, UnsupportedError
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 DTYPES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64", "bool")
 SIZES = (2, 2, 4, 8, 1, 1, 4, 4, 8, 8, 1)
-NUMPY = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64", "bool")
-_BY_NUMPY = {name: number for number, name in enumerate(NUMPY)}
 _BY_KIND = {("f", 2): 0, ("f", 4): 2, ("f", 8): 3, ("i", 1): 4, ("u", 1): 5, ("i", 4): 6, ("u", 4): 7, ("i", 8): 8,
             ("u", 8): 9, ("b", 1): 10}
+# Of NumPy, in this machine's byte order; bfloat16 comes from other packages and is known by its name.
+_BY_NUMPY = {f"{_NATIVE if size > 1 else '|'}{kind}{size}": number for (kind, size), number in _BY_KIND.items()}
 _KIND_BY_FORMAT = {**dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQNc", "u"), **dict.fromkeys("efd", "f"),
                    "?": "b"}
 
@@ -62,10 +62,12 @@ def _count(shape: Tuple[int, ...]) -> int:
 
 def _from_numpy(array: Any) -> Borrowed:
     dtype = array.dtype
-    if not dtype.isnative:
+    number = _BY_NUMPY.get(dtype.str)
+    if number is None and not dtype.isnative:
         raise UnsupportedError(f"elements are {dtype.str}, of the other byte order; expected those of this machine: "
                                f"array.astype(array.dtype.newbyteorder('='))")
-    number = _BY_NUMPY.get(dtype.name)
+    if number is None and dtype.name == "bfloat16":
+        number = DTYPES.index("bf16")
     if number is None:
         raise _unsupported(dtype.name)
     flags = array.flags
