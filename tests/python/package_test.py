@@ -1,5 +1,6 @@
 """What the package refuses to be used with, its tool, its types, and stores of the program's own."""
 import array
+import ctypes
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import threading
 import unittest
 
 import gradsync
+from gradsync import _library
 from support import DEADLINE, run
 
 PACKAGE = pathlib.Path(gradsync.__file__).parent
@@ -39,6 +41,26 @@ class Versions(unittest.TestCase):
         code, output = self.imported(lambda copy: shutil.rmtree(copy / "_lib"))
         self.assertEqual(code, 1)
         self.assertIn(f"ImportError: gradsync {gradsync.__version__}: its library cannot be loaded", output)
+
+
+class Structs(unittest.TestCase):
+    def test_they_have_the_sizes_that_the_library_expects(self):
+        """A struct of size 0 is refused with the size that would be right."""
+        options, call = _library.Options(), _library.Call()
+        with_store = _library.Options(ctypes.sizeof(options), 0, 1, store=ctypes.pointer(_library.Store()))
+        with_options = _library.Call(ctypes.sizeof(call), 8, options=ctypes.pointer(_library.CallOptions()))
+        counters, lib, out = _library.Counters(), _library.lib, ctypes.byref(ctypes.c_void_p())
+        comm = gradsync.threads(1)[0]
+        handle = comm._open()
+        for refused, struct in ((lambda: lib.gradsync_create(ctypes.byref(options), out), options),
+                                   (lambda: lib.gradsync_create(ctypes.byref(with_store), out), _library.Store()),
+                                   (lambda: lib.gradsync_start(handle, ctypes.byref(call), out), call),
+                                   (lambda: lib.gradsync_start(handle, ctypes.byref(with_options), out),
+                                    _library.CallOptions()),
+                                   (lambda: lib.gradsync_get_counters(handle, ctypes.byref(counters)), counters)):
+            with self.assertRaisesRegex(gradsync.InvalidArgumentError,
+                                        rf"struct_size is 0, expected {ctypes.sizeof(struct)}$"):
+                _library.check(refused())
 
 
 class Tool(unittest.TestCase):
