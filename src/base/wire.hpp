@@ -11,6 +11,9 @@
 
 namespace gradsync {
 
+// Headers are read and written for each message: positions are kept apart from the bytes, which might be the position's own,
+// so that the compiler makes one load or store of a number.
+//
 // Appends to a span of fixed size; writing past its end is a bug.
 class WireWriter {
  public:
@@ -29,7 +32,9 @@ class WireWriter {
  private:
   void put(std::uint64_t v, std::size_t width) {
     GRADSYNC_CHECK(used_ + width <= out_.size());
-    for (std::size_t i = 0; i < width; ++i) out_[used_++] = static_cast<std::byte>((v >> (8 * i)) & 0xff);
+    std::byte* const at = out_.data() + used_;
+    used_ += width;
+    for (std::size_t i = 0; i < width; ++i) at[i] = static_cast<std::byte>((v >> (8 * i)) & 0xff);
   }
   std::span<std::byte> out_;
   std::size_t used_ = 0;
@@ -57,7 +62,8 @@ class WireReader {
   std::uint64_t get(std::size_t width) {
     if (width > in_.size() - used_) return ok_ = false, 0;
     std::uint64_t v = 0;
-    for (std::size_t i = 0; i < width; ++i) v |= static_cast<std::uint64_t>(in_[used_ + i]) << (8 * i);
+    const std::byte* const at = in_.data() + used_;
+    for (std::size_t i = 0; i < width; ++i) v |= static_cast<std::uint64_t>(at[i]) << (8 * i);
     used_ += width;
     return v;
   }
