@@ -37,12 +37,14 @@ bool Engine::progress() {
     if (!advance(it->second)) return true;
     it = it->second.empty() ? sends_.erase(it) : std::next(it);
   }
-  if (Status problem = receives_.progress(moved); !problem.ok()) {
-    fail_or_suspect(problem);
-    if (!failed_.ok()) return true;
-  }
+  if (!receives_.empty() && !advance_receives(moved)) return true;
   if (moved) ++movements_;
   return moved;
+}
+
+bool Engine::advance_receives(bool& moved) {
+  if (Status problem = receives_.progress(moved); !problem.ok()) fail_or_suspect(problem);
+  return failed_.ok();
 }
 
 Result<bool> Engine::advance_front(Queue& queue) {

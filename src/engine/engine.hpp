@@ -56,6 +56,7 @@ class Engine {
   using Queue = std::deque<std::unique_ptr<Operation>>;
 
   Result<bool> advance_front(Queue& queue);
+  bool advance_receives(bool& moved);  // false once failed
   void fail_or_suspect(const Status& problem);
   Status check_waiters() const;
   Status check_leftovers();

@@ -7,9 +7,9 @@
 namespace gradsync {
 namespace {
 
-constexpr int kMovesPerTurn = 32;            // of one stream, two a message, before the others have theirs
-constexpr std::size_t kIdleSourcesMax = 16;  // that are kept for the next receive
-constexpr std::uint64_t kKeptCost = 256;     // of a kept message besides its payload, at most
+constexpr int kMovesPerTurn = 32;         // of one stream, two a message, before the others have theirs
+constexpr std::size_t kIdleMax = 16;      // sources and lines that are kept for the next receive
+constexpr std::uint64_t kKeptCost = 256;  // of a kept message besides its payload, at most
 
 }  // namespace
 
@@ -73,7 +73,6 @@ void Receives::complete(std::unique_ptr<Operation> operation) {
 }
 
 Status Receives::progress(bool& moved) {
-  if (posted_ == 0) return {};
   if (any_waiting_ > 0) add_senders();
   Status lost;
   const auto turn = [&](Sources::iterator at, Sources::iterator end) -> Status {
@@ -81,11 +80,15 @@ Status Receives::progress(bool& moved) {
       Status status = progress_source(at->first, at->second, moved);
       if (status.code == ErrorCode::peer_lost) lost = lost.ok() ? status : lost;
       else if (!status.ok()) return status;
-      const bool of_use = !at->second.idle() || any_waiting_ > 0 || sources_.size() <= kIdleSourcesMax;
+      const bool of_use = !at->second.idle() || any_waiting_ > 0 || sources_.size() <= kIdleMax;
       at = of_use ? std::next(at) : sources_.erase(at);
     }
     return {};
   };
+  if (any_waiting_ == 0) {
+    Status status = turn(sources_.begin(), sources_.end());
+    return status.ok() ? lost : status;
+  }
   // No iterator: the first half of the round may erase what it points to.
   const std::uint32_t first = last_any_;
   if (Status status = turn(sources_.upper_bound(first), sources_.end()); !status.ok()) return status;
@@ -148,11 +151,14 @@ Result<bool> Receives::fill(std::uint32_t rank, Source& source, bool& moved) {
 // Between two messages: finds out whose the next is. Nobody's, and nobody waits for another one: it stays where it is.
 Result<bool> Receives::begin_next(std::uint32_t rank, Source& source, bool& moved) {
   if (source.waiting == 0 && any_waiting_ == 0) return false;
-  const auto header = next_header(rank);
+  const auto shown = transport_.peek({rank, Channel::point_to_point}, limits::frame_header_bytes);
+  if (!shown) return shown.status();
+  if (shown->size() < limits::frame_header_bytes) return prepare(rank, source);
+  const auto header = decode_frame(shown->first(limits::frame_header_bytes));
   if (!header) return header.status();
-  if (!*header) return prepare(rank, source);
-  source.taking = match(rank, source, (*header)->call.tag);
-  const Status begun = source.taking ? begin(*source.taking, **header, nullptr, 0) : keep(rank, source, **header);
+  if (Status wrong = check(rank, *header); !wrong.ok()) return wrong;
+  source.taking = match(rank, source, header->call.tag);
+  const Status begun = source.taking ? begin(*source.taking, *header, nullptr, 0) : keep(rank, source, *header);
   if (!begun.ok()) return begun;
   transport_.consume({rank, Channel::point_to_point}, limits::frame_header_bytes);
   return moved = true;
@@ -168,37 +174,38 @@ Status Receives::begin(Operation& operation, const FrameHeader& header, std::uni
 // While a message is waited for there is time for what the receive that it will most likely fit needs.
 Result<bool> Receives::prepare(std::uint32_t rank, Source& source) {
   if (source.waiting == 0 || std::exchange(source.prepared, true)) return false;
-  Operation& next = *waiting_.lower_bound({rank, 0})->second.front().operation;
+  auto line = waiting_.lower_bound({rank, 0});
+  while (line->second.empty()) ++line;  // one that is not follows, as one waits
+  Operation& next = *line->second.front().operation;
   if (!next.started())
     if (Status status = next.start(pool_); !status.ok()) return status;
   return false;
 }
 
-Result<std::optional<FrameHeader>> Receives::next_header(std::uint32_t rank) {
-  const auto shown = transport_.peek({rank, Channel::point_to_point}, limits::frame_header_bytes);
-  if (!shown) return shown.status();
-  if (shown->size() < limits::frame_header_bytes) return std::optional<FrameHeader>();
-  const auto header = decode_frame(shown->first(limits::frame_header_bytes));
-  if (!header) return header.status();
-  if (header->epoch != epoch_)
-    return peer_failure(ErrorCode::protocol, static_cast<int>(rank),
-                        "recv from rank {}: frame of communicator {:016x}, expected {:016x}", rank, header->epoch,
-                        epoch_);
-  if (header->call.collective != Collective::send)
-    return peer_failure(ErrorCode::protocol, static_cast<int>(rank), "recv from rank {}: frame of {}, expected send",
-                        rank, name_of(header->call.collective));
-  return std::optional(*header);
+Status Receives::check(std::uint32_t rank, const FrameHeader& header) const {
+  const int peer = static_cast<int>(rank);
+  if (header.epoch != epoch_)
+    return peer_failure(ErrorCode::protocol, peer, "recv from rank {}: frame of communicator {:016x}, expected {:016x}",
+                        rank, header.epoch, epoch_);
+  if (header.call.collective != Collective::send)
+    return peer_failure(ErrorCode::protocol, peer, "recv from rank {}: frame of {}, expected send", rank,
+                        name_of(header.call.collective));
+  return {};
 }
 
 std::unique_ptr<Operation> Receives::match(std::uint32_t rank, Source& source, std::uint32_t tag) {
-  auto line = source.waiting > 0 ? waiting_.find({rank, tag}) : waiting_.end();
-  const auto any = any_waiting_ > 0 ? waiting_.find({kAny, tag}) : waiting_.end();
+  const auto line_of = [&](std::uint32_t sender, std::uint64_t waiting) {
+    const auto found = waiting > 0 ? waiting_.find({sender, tag}) : waiting_.end();
+    return found == waiting_.end() || found->second.empty() ? waiting_.end() : found;
+  };
+  auto line = line_of(rank, source.waiting);
+  const auto any = line_of(kAny, any_waiting_);
   if (any != waiting_.end() && (line == waiting_.end() || any->second.front().order < line->second.front().order))
     line = any;
   if (line == waiting_.end()) return nullptr;
   std::unique_ptr<Operation> operation = std::move(line->second.front().operation);
   line->second.pop_front();
-  if (line->second.empty()) waiting_.erase(line);
+  if (line->second.empty() && waiting_.size() > kIdleMax) waiting_.erase(line);
   if (operation->request().any_source) {
     operation->bind_source(last_any_ = rank);
     --any_waiting_;

@@ -29,7 +29,7 @@ class Receives {
 
   // Takes a message that is kept, or waits.
   Status post(std::unique_ptr<Operation> operation);
-  // One pass over the streams that matter; sets `moved` if anything did. A peer_lost comes after all streams had their turn.
+  // Unless empty: one pass over the streams that matter; sets `moved` if anything did. A peer_lost comes after all streams had their turn.
   Status progress(bool& moved);
   // peer_lost if a receive of any rank waits and every other rank is gone. Asks about each: for a pass in which nothing moved.
   Status find_everyone_gone();
@@ -73,7 +73,7 @@ class Receives {
   Status begin(Operation& operation, const FrameHeader& header, std::unique_ptr<std::byte[]> data,
                std::uint64_t arrived);
   Result<bool> prepare(std::uint32_t rank, Source& source);
-  Result<std::optional<FrameHeader>> next_header(std::uint32_t rank);
+  Status check(std::uint32_t rank, const FrameHeader& header) const;
   std::unique_ptr<Operation> match(std::uint32_t rank, Source& source, std::uint32_t tag);
   Status keep(std::uint32_t rank, Source& source, const FrameHeader& header);
   Status claim(Sources::iterator from, std::unique_ptr<Operation> operation);
