@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "c10d/call.hpp"
+#include "c10d/interpreter.hpp"
 
 namespace gradsync::pytorch {
 namespace {
@@ -38,8 +39,12 @@ ProcessGroupGradsync::ProcessGroupGradsync(StorePointer store, int rank, int siz
   if (!deferred) session_ = std::make_shared<Session>(Session::Setup{store_, rank, size, timeout, timeout});
 }
 
+ProcessGroupGradsync::~ProcessGroupGradsync() { ProcessGroupGradsync::release_resources(); }
+
 // Works that somebody still holds end here, too.
-ProcessGroupGradsync::~ProcessGroupGradsync() { shutdown(); }
+void ProcessGroupGradsync::release_resources() {
+  without_interpreter_lock([this] { shutdown(); });
+}
 
 std::shared_ptr<Session> ProcessGroupGradsync::session_if_any() const {
   const std::lock_guard lock(mutex_);

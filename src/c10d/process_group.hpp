@@ -33,6 +33,9 @@ class ProcessGroupGradsync final : public BackendBase {
                        bool deferred = false);
   ~ProcessGroupGradsync() override;
 
+  // When the last reference goes; the destructor only comes when the last weak one has gone, too.
+  void release_resources() override;
+
   const std::string getBackendName() const override { return kName; }
 
   WorkPointer broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& options) override;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <numeric>
+
 #include "c10d/store.hpp"
 
 namespace gradsync::pytorch {
@@ -11,11 +13,11 @@ namespace {
 // Works that may have ended unnoticed before somebody looks.
 constexpr std::size_t kSweepLeast = 64;
 
-std::unique_ptr<Communicator> join(const Session::Setup& setup, const std::string& prefix) {
+std::unique_ptr<Communicator> join(const Session::Setup& setup) {
   Options options = Options::settings_from_environment();
   options.rank = setup.rank;
   options.size = setup.size;
-  options.store = meeting_in(setup.store, setup.place + prefix);
+  options.store = meeting_in(setup.store, setup.place);
   options.timeout = setup.timeout;
   options.start_timeout = setup.start_timeout;
   return std::make_unique<Communicator>(Communicator::create(options));
@@ -27,7 +29,7 @@ Session::Session(Setup setup)
     : setup_(std::move(setup)),
       owner_(::getpid()),
       timeout_(setup_.timeout),
-      comm_(join(setup_, "")),
+      comm_(join(setup_)),
       side_tasks_(std::make_unique<TaskThread>()),
       completion_threads_(std::make_unique<CompletionThreads>()),
       sweep_at_(kSweepLeast) {}
@@ -63,15 +65,12 @@ TaskThread& Session::side_tasks() {
 }
 
 Communicator& Session::side_comm() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (side_comm_) return *side_comm_;
-  }
-  Status status = comm_->status();  // of a group that has ended, nobody else comes
-  if (!status.ok()) throw Error(std::move(status));
-  std::unique_ptr<Communicator> made = join(setup_, "beside/");
   const std::lock_guard lock(mutex_);
-  side_comm_ = std::move(made);
+  if (!side_comm_) {
+    std::vector<int> everyone(static_cast<std::size_t>(setup_.size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    side_comm_ = std::make_unique<Communicator>(comm_->group(everyone));
+  }
   return *side_comm_;
 }
 

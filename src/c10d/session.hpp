@@ -39,8 +39,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Both throw Error(closed) in a forked child, and the first after the end.
   Communicator& comm();
   void check_process() const;
-  // For calls that run beside the others: a communicator of its own, made when first needed, by all ranks. On the thread
-  // of side_tasks().
+  // For calls that run beside the others: a communicator of the same ranks with an order of its own, made when first needed.
   Communicator& side_comm();
   TaskThread& side_tasks();
   CompletionThreads& completion_threads() { return *completion_threads_; }

@@ -9,7 +9,7 @@
 
 namespace gradsync::pytorch {
 
-// `prefix` is put before every key, so that several communicators can meet in one store.
+// `prefix` is put before every key, so that several meetings can be in one store.
 std::shared_ptr<KeyValueStore> meeting_in(c10::intrusive_ptr<::c10d::Store> store, std::string prefix);
 
 }  // namespace gradsync::pytorch

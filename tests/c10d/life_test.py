@@ -71,6 +71,8 @@ futures.append(dist.irecv(torch.zeros(3), 1 - rank, tag=5).get_future().then(cal
         self.expect("""
 work = dist.all_reduce(torch.ones(10), async_op=True) if rank == 0 else None
 sparse = dist.all_reduce(torch.sparse_coo_tensor([[1]], [1.0], (3,)), async_op=True) if rank == 0 else None
+import time
+began = time.monotonic()
 dist.destroy_process_group()
 for each in filter(None, (work, sparse)):
     try:
@@ -78,7 +80,30 @@ for each in filter(None, (work, sparse)):
         sys.exit("nothing was raised")
     except RuntimeError as error:
         print(error)
+if time.monotonic() - began > 10:
+    sys.exit("it waited for the deadline")
 """)
+
+    def test_by_forgetting_the_group_while_callbacks_wait(self):
+        """The last reference goes with the interpreter's lock held, which the callbacks want."""
+        for _, out, _ in self.expect("""
+import time
+store = dist.FileStore(meeting + "-too", world)
+group = gradsync.torch._groups.create(store, rank, world, datetime.timedelta(seconds=20))
+futures = [group.recv([torch.zeros(1)], 1 - rank, tag).get_future().then(lambda f: f.value()) for tag in range(5)]
+if rank == 0:
+    futures += [group.allreduce([torch.zeros(1)]).get_future().then(lambda f: f.value()) for _ in range(5)]
+began = time.monotonic()
+del group
+for future in futures:
+    try:
+        future.wait()
+        sys.exit("nothing was raised")
+    except RuntimeError as error:
+        pass
+print(time.monotonic() - began < 10)
+"""):
+            self.assertEqual(out, "True\n")
 
     def test_by_an_exception_on_one_rank(self):
         """It ends with its traceback; the other hears of it, and ends with its own."""
