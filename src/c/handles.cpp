@@ -63,7 +63,8 @@ class HandleTable {
            kind == Kind::communicator ? "destroyed" : "freed");
   }
 
-  const HandleTable* const parent_;  // kept reachable: what it holds is the parent's, and ends with this process
+  // Kept reachable: what it holds is the parent's, and ends with this process.
+  [[maybe_unused]] const HandleTable* const parent_;
   const std::uintptr_t first_;
   std::atomic<std::uintptr_t> next_;
   std::mutex mutex_;

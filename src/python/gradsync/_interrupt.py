@@ -23,8 +23,9 @@ def interruptible(call: Callable[[], Result], interrupted: Optional[Callable[[Ba
             errors.append(error)
         ended.set()
 
-    threading.Thread(target=make, name="gradsync call", daemon=True).start()
+    helper = threading.Thread(target=make, name="gradsync call", daemon=True)
     try:
+        helper.start()  # may be interrupted, too, with the call under way
         ended.wait()
     except BaseException as error:
         if interrupted is not None:
