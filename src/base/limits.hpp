@@ -44,8 +44,13 @@ inline constexpr std::size_t tcp_segment_bytes = 256u << 10;   // unit that a la
 inline constexpr std::uint32_t lanes_max = 16;
 inline constexpr std::size_t loan_bytes_min = 128u << 10;     // shorter messages are copied even from registered memory
 inline constexpr std::size_t loan_publish_bytes = 64u << 10;  // how often a reader tells how far it has read a loan
-inline constexpr std::size_t pages_of_stream_max = 64;        // pieces of registered memory mapped for one stream
-inline constexpr auto spin_alone = 3us;                       // from then on a spinning thread gives way now and then
+inline constexpr std::size_t landing_bytes_min = 8u
+                                                 << 10;  // shorter messages are not written into the receiver's memory
+inline constexpr std::size_t landing_apart_bytes_max = 1u
+                                                       << 20;  // longer results of a reduction land only on its input
+inline constexpr auto landing_withdraw_timeout = 50ms;         // for a peer's write that is under way, of 64 KiB
+inline constexpr std::size_t pages_of_stream_max = 64;         // pieces of registered memory mapped for one stream
+inline constexpr auto spin_alone = 3us;                        // from then on a spinning thread gives way now and then
 inline constexpr auto spin_before_yield = 100us;
 inline constexpr auto spin_before_yield_crowded = 2us;  // more ranks than cores
 inline constexpr std::uint32_t yields_before_sleep = 64;
@@ -63,6 +68,6 @@ static_assert(window_steps >= lookahead_steps);
 static_assert(ring_bytes_default >= 2 * piece_bytes);
 static_assert(unexpected_bytes_max > ring_bytes_default, "a message that a stream holds can be kept");
 static_assert(ring_bytes_default % 64 == 0 && frame_header_bytes % 64 == 0, "elements never straddle a ring's end");
-static_assert(notice_timeout + destroy_timeout < 1s, "abort and destroy stay below 1 s");
+static_assert(notice_timeout + destroy_timeout + landing_withdraw_timeout < 1s, "abort and destroy stay below 1 s");
 
 }  // namespace gradsync::limits

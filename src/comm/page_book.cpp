@@ -60,7 +60,7 @@ std::shared_ptr<const Pages> PageBook::find(std::span<const std::byte> bytes) {
     }
     const std::span<std::byte> all = pages->bytes();
     const auto offset = static_cast<std::size_t>(bytes.data() - all.data());
-    return offset < all.size() && bytes.size() <= all.size() - offset ? pages : nullptr;
+    return pages->whole() && offset < all.size() && bytes.size() <= all.size() - offset ? pages : nullptr;
   }
   return nullptr;
 }

@@ -9,7 +9,7 @@
 namespace gradsync {
 namespace {
 
-constexpr std::uint64_t kCopyBytes = 256u << 10;  // a local step's unit: other steps get their turn in between
+constexpr std::uint64_t kCopyBytes = 128u << 10;  // a local step's unit: other steps get their turn in between
 constexpr std::size_t kPayloadBytesOffset = 24;   // of payload_bytes in a frame header
 
 std::uint64_t round_down(std::uint64_t bytes, std::uint64_t unit) { return bytes / unit * unit; }
@@ -40,13 +40,22 @@ void Execution::begin(Cursor::Slot slot) {
   progress_[slot] = progress;
 }
 
+void Execution::begin_if_new(Cursor::Slot slot, Transport& transport) {
+  if (begun_[slot] == cursor_.index(slot) + 1) return;
+  begin(slot);
+  if (cursor_.step(slot).verb == Verb::recv) offer_landing(slot, transport);
+  else note_position(slot, transport);
+}
+
 Result<bool> Execution::advance(Transport& transport, Counters& counters) {
   bool moved = false;
   Status failed;
+  // All live steps before any moves: a peer that sees this rank move also sees what it offers.
+  cursor_.for_each_live([&](Cursor::Slot slot) { return begin_if_new(slot, transport), true; });
   cursor_.for_each_live([&](Cursor::Slot slot) {
-    if (begun_[slot] != cursor_.index(slot) + 1) begin(slot);
-    if (cursor_.channel_order(slot) != 0) return true;
-    Result<bool> step_moved = advance_step(slot, transport, counters);
+    begin_if_new(slot, transport);  // it may have become live since
+    Result<bool> step_moved =
+        cursor_.channel_order(slot) == 0 ? advance_step(slot, transport, counters) : land_early(slot, transport);
     if (!step_moved) {
       failed = with_context(step_moved.status(), slot);
       return false;
@@ -94,7 +103,13 @@ Result<bool> Execution::advance_send(Cursor::Slot slot, std::uint64_t limit, Tra
   Progress& progress = progress_[slot];
   // The header goes out with the first bytes, or alone for an empty message: a message is begun when it can go on.
   if (progress.done == limit && progress.bytes != progress.done) return false;
-  if (progress.way == Way::undecided) progress.way = worth_lending(slot, transport) ? Way::lent : Way::copied;
+  if (progress.way == Way::undecided) progress.way = way_out(slot, transport);
+  if (progress.way == Way::landed) {
+    Result<bool> landed = land_out(slot, limit, transport);
+    if (!landed) return landed;
+    finish_send(slot, counters);
+    return landed;
+  }
   bool moved = false;
   if (progress.way == Way::copied || progress.header_done < limits::frame_header_bytes) {
     Result<bool> copied = copy_out(slot, progress.way == Way::lent ? 0 : limit, transport);
@@ -106,12 +121,21 @@ Result<bool> Execution::advance_send(Cursor::Slot slot, std::uint64_t limit, Tra
     if (!lent) return lent;
     moved = *lent || moved;
   }
-  if (progress.header_done == limits::frame_header_bytes && progress.done == progress.bytes) {
-    ++counters.messages_sent;
-    counters.bytes_sent += progress.bytes;
-    cursor_.complete(slot);
-  }
+  finish_send(slot, counters);
   return moved;
+}
+
+void Execution::finish_send(Cursor::Slot slot, Counters& counters) {
+  const Progress& progress = progress_[slot];
+  if (progress.header_done != limits::frame_header_bytes || progress.done != progress.bytes) return;
+  ++counters.messages_sent;
+  counters.bytes_sent += progress.bytes;
+  cursor_.complete(slot);
+}
+
+Execution::Way Execution::way_out(Cursor::Slot slot, Transport& transport) {
+  if (accept_landing(slot, transport)) return Way::landed;
+  return worth_lending(slot, transport) ? Way::lent : Way::copied;
 }
 
 Result<bool> Execution::copy_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport) {
@@ -157,11 +181,12 @@ Result<bool> Execution::lend_out(Cursor::Slot slot, std::uint64_t limit, Transpo
 }
 
 // A message between two ranks is lent only where a copy could not have ended before the receiver comes: users count on
-// sends that fit the stream.
+// sends that fit the stream. A loan holds up the next message of its stream; where messages land that is of no account.
 bool Execution::worth_lending(Cursor::Slot slot, Transport& transport) const {
   const Progress& progress = progress_[slot];
-  const std::uint64_t least =
-      setup_.channel == Channel::collective ? limits::loan_bytes_min : limits::ring_bytes_default + 1;
+  std::uint64_t least = limits::ring_bytes_default + 1;
+  if (setup_.channel == Channel::collective)
+    least = lands_from(cursor_.step(slot).peer) ? limits::landing_bytes_min : limits::loan_bytes_min;
   if (progress.bytes < least) return false;
   for (const Region::Stretch& stretch : progress.target.stretches()) {
     const std::span<const std::byte> bytes(stretch.data, static_cast<std::size_t>(stretch.bytes));
@@ -186,6 +211,7 @@ Result<bool> Execution::advance_recv(Cursor::Slot slot, std::uint64_t limit, Tra
   const std::uint32_t from = cursor_.step(slot).peer;
   bool moved = false;
   if (progress.header_done == 0) {
+    if (progress.landing) allow_landing(slot, limit, transport);
     if (staged_from(from)) {
       progress.staged = true;
     } else {
@@ -219,6 +245,12 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
   const Step& step = cursor_.step(slot);
   const Peer from{step.peer, setup_.channel};
   const std::uint64_t start = progress.done;
+  if (progress.landing) {
+    Result<bool> landed = take_landed(slot, limit, transport);
+    if (!landed) return landed;
+    if (progress.landing && progress.done >= progress.landing->skip) return landed;  // more is to land
+    if (progress.landing) limit = std::min(limit, progress.landing->skip);
+  }
   while (progress.done < limit) {
     const Region::Stretch into = progress.target.from(progress.done);
     const std::uint64_t room = std::min({into.bytes, limit - progress.done, kCopyBytes});

@@ -7,6 +7,8 @@
 // proofs grant (verify/).
 // A long message from registered memory is not copied but lent: the send step is done with a byte once the receiver has
 // read it where it lies. Its window is zero, and staging grants the rest.
+// Where a long message is to be assigned to registered memory, the receiver offers that memory, and the sender writes there
+// itself, best while what it writes is still in its cache. See transport/landing.hpp.
 #pragma once
 
 #include <array>
@@ -62,16 +64,19 @@ class Execution {
   const Setup& setup() const { return setup_; }
 
  private:
-  enum class Way : std::uint8_t { undecided, copied, lent };
+  enum class Way : std::uint8_t { undecided, copied, lent, landed };
   struct Progress {
     Region target, source;    // source: local steps only
     std::uint64_t bytes = 0;  // of the target
     std::uint64_t done = 0;
-    std::uint64_t header_done = 0;  // bytes of the frame header sent or consumed
-    bool staged = false;            // the payload comes from staging_
-    bool divides = false;           // what is written is the end of an average
-    Way way = Way::undecided;       // of a send
-    std::uint64_t offered = 0;      // of a loan: position up to which the peer may read
+    std::uint64_t header_done = 0;                 // bytes of the frame header sent or consumed
+    bool staged = false;                           // the payload comes from staging_
+    bool divides = false;                          // what is written is the end of an average
+    Way way = Way::undecided;                      // of a send
+    std::optional<Transport::Landing> landing;     // of a send: accepted; of a receive: offered, until it has ended
+    std::uint64_t landed = 0;                      // bytes of it, of a send
+    std::optional<std::uint64_t> header_position;  // on the stream, of a send that may land
+    std::uint64_t offered = 0;                     // of a loan: position up to which the peer may read
   };
   struct Staged {
     std::uint32_t peer = 0;
@@ -80,14 +85,30 @@ class Execution {
   };
 
   void begin(Cursor::Slot slot);
+  void begin_if_new(Cursor::Slot slot, Transport& transport);
+  void offer_landing(Cursor::Slot slot, Transport& transport);
+  std::optional<std::uint64_t> stream_ahead_of(Cursor::Slot slot) const;
+  bool may_land(Cursor::Slot slot) const;
+  bool lands_from(std::uint32_t peer) const;
+  bool same_memory(Cursor::Slot a, Cursor::Slot b) const;
+  std::uint64_t fingerprint(std::uint64_t payload_bytes) const;
   Result<bool> advance_step(Cursor::Slot slot, Transport& transport, Counters& counters);
   Result<bool> advance_send(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
   Result<bool> copy_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
   Result<bool> lend_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
+  void note_position(Cursor::Slot slot, Transport& transport);
+  bool accept_landing(Cursor::Slot slot, Transport& transport);
+  Result<bool> land_early(Cursor::Slot slot, Transport& transport);
+  Result<bool> land(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
+  Result<bool> land_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
+  void finish_send(Cursor::Slot slot, Counters& counters);
+  Way way_out(Cursor::Slot slot, Transport& transport);
   bool worth_lending(Cursor::Slot slot, Transport& transport) const;
   bool next_receive_overwrites(Cursor::Slot send) const;
   Result<bool> advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
   Result<bool> take_from_stream(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  void allow_landing(Cursor::Slot slot, std::uint64_t limit, Transport& transport) const;
+  Result<bool> take_landed(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
   bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   bool advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   std::uint64_t limit_of(Cursor::Slot slot) const;

@@ -132,7 +132,7 @@ Result<bool> Execution::stage(Transport& transport, Counters& counters, TimePoin
 bool Execution::held_back(Cursor::Slot slot) const {
   const Progress& progress = progress_[slot];
   return cursor_.step(slot).verb == Verb::recv && begun_[slot] == cursor_.index(slot) + 1 &&
-         progress.header_done != 0 && !progress.staged && progress.done < progress.bytes &&
+         progress.header_done != 0 && !progress.staged && !progress.landing && progress.done < progress.bytes &&
          progress.done == limit_of(slot);
 }
 

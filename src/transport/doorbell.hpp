@@ -1,10 +1,11 @@
 // The UNIX socket beside a ring of another process.
 //
-// Either side rings: one byte, for a side that sleeps. The ring's writer also passes the memory that it lends:
+// Either side rings: one byte, for a side that sleeps. Either side also passes memory of its own, the writer what it lends, the reader what it offers
+// for landing:
 //
 //   0x01                 wake up
-//   0x02 u64 id + memfd  from now on this memory may be lent under that number
-//   0x03 u64 id          it will not be lent any more: unmap it
+//   0x02 u64 id + memfd  from now on this memory may be lent or offered under that number
+//   0x03 u64 id          it will not be any more: unmap it
 //
 // Its end or reset means that the other side is gone. Without a socket (a rank's own ring) it neither rings nor breaks.
 #pragma once
@@ -19,7 +20,7 @@
 
 namespace gradsync {
 
-// What becomes of the memory that a ring's writer passes.
+// What becomes of the memory that the other side passes.
 class MemoryTaker {
  public:
   virtual ~MemoryTaker() = default;

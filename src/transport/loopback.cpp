@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/limits.hpp"
 #include "base/process.hpp"
+#include "transport/landing.hpp"
 #include "transport/mapping.hpp"
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
@@ -73,6 +75,13 @@ class Loopback final : public Transport {
   bool lends(Peer, std::span<const std::byte> bytes) override { return pages_ && pages_->find(bytes) != nullptr; }
   Result<std::optional<std::size_t>> lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) override;
   void withdraw() override;
+  std::optional<Landing> offer_landing(Peer from, const LandingOffer& offer) override;
+  void allow_landing(Peer from, std::uint64_t bytes) override;
+  Result<std::optional<std::uint64_t>> landed(Peer from) override;
+  void end_landing(Peer from) override;
+  std::optional<std::uint64_t> sent_position(Peer to) override;
+  std::optional<Landing> take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) override;
+  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
   int descriptor() const override { return place_.event.get(); }
@@ -84,13 +93,21 @@ class Loopback final : public Transport {
   struct Outgoing {
     std::shared_ptr<Stream> stream;
     RingWriter ring;
+    LandingSender landing;
     std::uint32_t to = 0;
     bool wants_room = false;  // the last send did not take everything
   };
   struct Incoming {
     std::shared_ptr<Stream> stream;
     RingReader ring;
+    LandingReceiver landing;
+    std::shared_ptr<const Pages> offered = nullptr;
+    std::span<std::byte> place = {};
   };
+  Outgoing* opened(Peer to) {
+    auto* const slot = outgoing_.find(to);
+    return slot ? slot->get() : nullptr;
+  }
 
   Result<Outgoing*> open(Peer to);
   Result<Outgoing*> stream_to(Peer to);  // opened if it was not
@@ -131,6 +148,7 @@ Result<Loopback::Outgoing*> Loopback::open(Peer to) {
   if (!memory.ok()) return memory.status();
   auto& slot = outgoing_[to] = std::make_unique<Outgoing>();
   slot->stream = std::make_shared<Stream>(Stream{rank_, to.channel, std::move(*memory)});
+  slot->landing = LandingSender(slot->stream->memory.bytes());
   slot->ring = RingWriter(slot->stream->memory.bytes());
   slot->to = to.rank;
   outgoing_open_.push_back(slot.get());
@@ -193,6 +211,78 @@ void Loopback::withdraw() {
     stream->ring.withdraw();
     fabric_->wake(stream->to);
   }
+  for (Incoming* stream : incoming_open_) {
+    const auto gone_now = [&] { return gone(stream->stream->from); };
+    if (!stream->landing.withdraw(Deadline::after(limits::landing_withdraw_timeout), gone_now))
+      stream->offered->replace(stream->place);
+    stream->offered.reset();
+  }
+}
+
+std::optional<Transport::Landing> Loopback::offer_landing(Peer from, const LandingOffer& offer) {
+  Incoming* const stream = find(from);
+  if (!stream || !pages_ || stream->landing.open() || gone(from.rank)) return std::nullopt;
+  const std::span<std::byte> part = whole_pages(offer.payload);
+  auto pages = part.size() >= limits::landing_bytes_min ? pages_->find(part) : nullptr;
+  if (!pages) return std::nullopt;
+  const auto skip = static_cast<std::uint64_t>(part.data() - offer.payload.data());
+  std::uint64_t after = LandingPlace::kNever;
+  if (const auto sent = sent_position(from); sent && offer.same_memory_ahead)
+    after = *sent + *offer.same_memory_ahead + skip;
+  stream->landing.offer({stream->ring.position() + offer.ahead, offer.fingerprint, 0,
+                         reinterpret_cast<std::uintptr_t>(part.data()), skip, part.size(), after, 0});
+  stream->offered = std::move(pages);
+  stream->place = part;
+  return Landing{skip, part.size()};
+}
+
+void Loopback::allow_landing(Peer from, std::uint64_t bytes) {
+  if (find(from)->landing.allow(bytes)) fabric_->wake(from.rank);
+}
+
+Result<std::optional<std::uint64_t>> Loopback::landed(Peer from) {
+  const bool sender_gone = gone(from.rank);
+  Incoming& stream = *find(from);
+  if (!stream.landing.accepted()) return end_landing(from), std::optional<std::uint64_t>();
+  auto landed = stream.landing.landed();
+  if (!landed.ok()) return landed.status();
+  if (sender_gone && *landed < stream.place.size()) return lost("receive from", from.rank);
+  return std::optional<std::uint64_t>(*landed);
+}
+
+void Loopback::end_landing(Peer from) {
+  Incoming& stream = *find(from);
+  stream.landing.end();
+  stream.offered.reset();
+}
+
+std::optional<std::uint64_t> Loopback::sent_position(Peer to) {
+  const Outgoing* const stream = opened(to);
+  if (!stream) return 0;
+  return stream->ring.lending() ? std::nullopt : std::optional(stream->ring.position());
+}
+
+std::optional<Transport::Landing> Loopback::take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) {
+  Outgoing* const stream = opened(to);
+  const auto place = stream ? stream->landing.offered(position, fingerprint) : std::nullopt;
+  if (!place) return std::nullopt;
+  stream->landing.accept(*place, reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(place->offset)));
+  return Landing{place->skip, place->bytes};
+}
+
+Result<std::size_t> Loopback::land(Peer to, std::span<const std::byte> bytes) {
+  if (gone(to.rank)) return lost("send to", to.rank);
+  Outgoing& stream = *opened(to);
+  const Incoming* const back = find(to);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    auto written = stream.landing.write(bytes.subspan(done), back ? back->ring.position() : 0);
+    if (!written.ok()) return lost("send to", to.rank);
+    if (*written == 0) break;
+    done += *written;
+    fabric_->wake(to.rank);
+  }
+  return done;
 }
 
 bool Loopback::borrow(Incoming& stream) {
@@ -209,7 +299,8 @@ void Loopback::fetch_arrived() {
     auto ring = RingReader::attach(stream->memory.bytes());
     GRADSYNC_CHECK(ring.ok());
     auto& slot = incoming_[Peer{stream->from, stream->channel}];
-    slot = std::make_unique<Incoming>(Incoming{std::move(stream), std::move(*ring)});
+    const LandingReceiver landing(stream->memory.bytes());
+    slot = std::make_unique<Incoming>(Incoming{std::move(stream), std::move(*ring), landing});
     incoming_open_.push_back(slot.get());
   }
   place_.arrived.clear();
@@ -283,11 +374,15 @@ bool Loopback::arm() {
   look(place_.opened.load(std::memory_order_seq_cst), opened_looked_);
   look(fabric_->departed.load(std::memory_order_seq_cst), departed_looked_);
   if (opened_looked_ != opened_fetched_) fetch_arrived();
-  for (Incoming* stream : incoming_open_) changed |= stream->ring.bytes_changed();
+  for (Incoming* stream : incoming_open_) {
+    changed |= stream->ring.bytes_changed();
+    changed |= stream->landing.changed();
+  }
   for (Outgoing* stream : outgoing_open_) {
-    const bool waits = stream->wants_room || stream->ring.lending();
+    const bool waits = stream->wants_room || stream->ring.lending() || stream->landing.landing();
     stream->ring.set_asleep(waits);
     if (waits) changed |= stream->ring.room_changed();
+    changed |= stream->landing.changed();
   }
   return !changed;
 }

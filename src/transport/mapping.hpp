@@ -29,6 +29,8 @@ class Mapping {
   static Result<Mapping> shared_for_reading(int memory, std::size_t bytes);
 
   std::span<std::byte> bytes() const { return bytes_; }
+  // Not unmapped at the end: the pages are somewhere else now.
+  void release() { bytes_ = {}; }
 
  private:
   static Result<Mapping> map(int memory, std::size_t bytes, int protection, int flags);

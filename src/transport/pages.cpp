@@ -1,6 +1,9 @@
 #include "transport/pages.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstring>
 
 namespace gradsync {
 
@@ -10,6 +13,18 @@ Result<std::shared_ptr<const Pages>> Pages::create(std::uint64_t id, std::size_t
   Result<Mapping> mapping = Mapping::shared(memory->get(), bytes);
   if (!mapping) return mapping.status();
   return std::shared_ptr<const Pages>(std::make_shared<Pages>(id, *std::move(memory), *std::move(mapping)));
+}
+
+void Pages::replace(std::span<std::byte> part) const {
+  whole_.store(false, std::memory_order_release);
+  Result<Mapping> copy = Mapping::anonymous(part.size());
+  if (!copy)
+    return;  // no memory even for that: what the peer writes, it writes into a buffer whose operation has failed
+  std::memcpy(copy->bytes().data(), part.data(), part.size());
+  // Moves the copy's pages over ours in one step.
+  if (::mremap(copy->bytes().data(), part.size(), part.size(), MREMAP_MAYMOVE | MREMAP_FIXED, part.data()) !=
+      MAP_FAILED)
+    copy->release();
 }
 
 Pages::~Pages() {

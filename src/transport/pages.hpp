@@ -1,6 +1,7 @@
 // Memory of this process that the other processes of the host can map, and so read where it lies.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,12 +27,18 @@ class Pages {
   std::uint64_t id() const { return id_; }  // never used twice by a registry
   std::span<std::byte> bytes() const { return mapping_.bytes(); }
   int memory() const { return memory_.get(); }
+  // From now on this process's memory there, whole pages of ours, is its own: what a peer still writes goes nowhere. The content
+  // stays, but for what is written meanwhile. For a peer that does not answer; any thread may go on using the memory.
+  void replace(std::span<std::byte> part) const;
+  // Whether it can still be shown to peers.
+  bool whole() const { return whole_.load(std::memory_order_acquire); }
 
  private:
   std::uint64_t id_;
   Descriptor memory_;
   Mapping mapping_;
   MakingProcess maker_;
+  mutable std::atomic<bool> whole_{true};
 };
 
 // Which memory of this process is in such pages. Any thread.

@@ -56,7 +56,7 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint64_t> loan_read;
   std::atomic<std::uint32_t> loans_refused;
 };
-inline constexpr std::uint64_t kRingMagic = 0x0002'676e'6972'6773;  // "gsring", version 2
+inline constexpr std::uint64_t kRingMagic = 0x0003'676e'6972'6773;  // "gsring", version 3
 static_assert(sizeof(RingHeader) <= kRingHeaderBytes && offsetof(RingHeader, tail) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -70,6 +70,9 @@ class RingWriter {
   RingWriter() = default;
   // Makes `memory` (64-byte aligned, zeroed, kRingHeaderBytes + capacity bytes) an empty ring.
   explicit RingWriter(std::span<std::byte> memory);
+
+  // Bytes of the stream that have left, in the ring or lent. Not while lending.
+  std::uint64_t position() const { return head_ + loan_first_ + loan_bytes_; }
 
   // Copies and publishes up to kRingPublishBytes of `from`; 0: full. protocol if the reader's count is impossible.
   Result<std::size_t> write(PieceCursor& from);
@@ -122,8 +125,13 @@ class RingReader {
   // Copies what is there into `into`, returns the number of bytes.
   Result<std::size_t> read(std::span<std::byte> into);
 
+  // Bytes of the stream that were consumed.
+  std::uint64_t position() const { return tail_ + loan_read_; }
+
   // Whether the writer slept for room and room was released since the last call of this: wake it.
   bool take_writer_asleep() { return std::exchange(released_news_, false) && RingWriter::take(header_->writer_asleep); }
+  // The same of a writer that waits for something else.
+  bool take_writer_asleep_now() { return RingWriter::take(header_->writer_asleep); }
   void set_asleep(bool asleep) { header_->reader_asleep.store(asleep, std::memory_order_seq_cst); }
   // Whether bytes were published or lent since the last peek that looked, or call of this.
   bool bytes_changed();

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/process.hpp"
+#include "transport/landing.hpp"
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
 #include "transport/shm.hpp"
@@ -52,6 +53,13 @@ class Router final : public Transport, private Watcher {
   bool lends(Peer to, std::span<const std::byte> bytes) override;
   Result<std::optional<std::size_t>> lend(Peer to, std::span<const std::byte> bytes, std::size_t ready) override;
   void withdraw() override;
+  std::optional<Landing> offer_landing(Peer from, const LandingOffer& offer) override;
+  void allow_landing(Peer from, std::uint64_t bytes) override;
+  Result<std::optional<std::uint64_t>> landed(Peer from) override;
+  void end_landing(Peer from) override;
+  std::optional<std::uint64_t> sent_position(Peer to) override;
+  std::optional<Landing> take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) override;
+  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     for (const Sender& sender : senders_)
@@ -98,6 +106,7 @@ class Router final : public Transport, private Watcher {
   std::shared_ptr<Dialer> dialer_;
   std::shared_ptr<Inbox> inbox_;
   Poller poller_;
+  const ShmSetup shm_{config_.ring_bytes, config_.pages, std::make_shared<MappedPages>()};
   PeerTable<std::unique_ptr<Outgoing>> outgoing_;
   PeerTable<std::unique_ptr<Incoming>> incoming_;
   std::vector<Outgoing*> receivers_;
@@ -125,7 +134,7 @@ TransportKind Router::kind() const {
 Result<std::unique_ptr<Outgoing>> Router::dial(Peer to) {
   Dialer::Call call{.kind = kind_to(to.rank), .to = to.rank, .channel = to.channel};
   if (call.kind == TransportKind::shm) {
-    auto stream = open_shm(call, name(to.rank), {config_.ring_bytes, config_.pages}, *dialer_, poller_);
+    auto stream = open_shm(call, name(to.rank), shm_, *dialer_, poller_);
     if (stream.ok() || stream.status().code != ErrorCode::out_of_memory) return stream;
     if (!std::exchange(warned_, true))
       fmt::print(stderr, "gradsync: warning: rank {} uses tcp inside the host: {}\n", config_.rank,
@@ -185,7 +194,7 @@ void Router::take(Arrival arrival) {
     if (arrival.kind == TransportKind::tcp) stream->add_lane(std::move(arrival));
     return;
   }
-  auto stream = arrival.kind == TransportKind::shm ? accept_shm(std::move(arrival), name(from.rank), poller_)
+  auto stream = arrival.kind == TransportKind::shm ? accept_shm(std::move(arrival), name(from.rank), shm_, poller_)
                                                    : accept_tcp(std::move(arrival), name(from.rank), poller_);
   // One that is not sound is dropped: its sender sees its socket close.
   if (stream.ok()) add_sender(from, std::move(*stream));
@@ -262,6 +271,38 @@ Result<std::optional<std::size_t>> Router::lend(Peer to, std::span<const std::by
 void Router::withdraw() {
   if (!maker_.is_this()) return;  // a forked child: its parent's loans go on
   for (Outgoing* stream : receivers_) stream->withdraw();
+  for (const Sender& sender : senders_) sender.stream->withdraw();
+}
+
+std::optional<Transport::Landing> Router::offer_landing(Peer from, const LandingOffer& offer) {
+  Incoming* const stream = find(incoming_, from);
+  if (!stream) return std::nullopt;
+  std::uint64_t after = LandingPlace::kNever;
+  if (const auto sent = sent_position(from); sent && offer.same_memory_ahead) after = *sent + *offer.same_memory_ahead;
+  return stream->offer_landing(offer, after);
+}
+
+void Router::allow_landing(Peer from, std::uint64_t bytes) { find(incoming_, from)->allow_landing(bytes); }
+Result<std::optional<std::uint64_t>> Router::landed(Peer from) { return find(incoming_, from)->landed(); }
+void Router::end_landing(Peer from) { find(incoming_, from)->end_landing(); }
+
+// Of a stream that is not open: none.
+std::optional<std::uint64_t> Router::sent_position(Peer to) {
+  const Outgoing* const stream = find(outgoing_, to);
+  return stream ? stream->position() : std::optional<std::uint64_t>(0);
+}
+
+std::optional<Transport::Landing> Router::take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) {
+  Outgoing* const stream = find(outgoing_, to);
+  return stream ? stream->take_landing(position, fingerprint) : std::nullopt;
+}
+
+Result<std::size_t> Router::land(Peer to, std::span<const std::byte> bytes) {
+  const Incoming* const back = find(incoming_, to);
+  auto written = find(outgoing_, to)->land(bytes, back ? back->position() : 0);
+  if (written.ok() && *written == 0)
+    if (Status status = gone(to.rank); !status.ok()) return status;
+  return written;
 }
 
 Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {

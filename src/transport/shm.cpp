@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/limits.hpp"
 #include "transport/doorbell.hpp"
+#include "transport/landing.hpp"
 #include "transport/lending.hpp"
 #include "transport/ring.hpp"
 
@@ -13,14 +15,16 @@ constexpr std::string_view kSend = "send to", kReceive = "receive from";
 
 class RingOutgoing final : public Outgoing {
  public:
-  RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, Descriptor socket, PeerName peer, Poller* poller,
-               std::shared_ptr<PageRegistry> pages)
+  RingOutgoing(std::shared_ptr<Mapping> memory, RingWriter ring, LandingSender landing, Descriptor socket,
+               PeerName peer, Poller* poller, const ShmSetup& setup)
       : memory_(std::move(memory)),
         ring_(ring),
-        bell_(std::move(socket)),
+        landing_(landing),
+        places_(setup.mapped, peer.rank),
+        bell_(std::move(socket), &places_),
         peer_(std::move(peer)),
         poller_(poller),
-        pages_(std::move(pages)) {}
+        pages_(setup.pages) {}
 
   Status watch() { return bell_.watch(*poller_); }
 
@@ -66,6 +70,37 @@ class RingOutgoing final : public Outgoing {
     if (ring_.take_reader_asleep()) bell_.ring();
   }
 
+  std::optional<std::uint64_t> position() const override {
+    return ring_.lending() ? std::nullopt : std::optional(ring_.position());
+  }
+
+  std::optional<Transport::Landing> take_landing(std::uint64_t position, std::uint64_t fingerprint) override {
+    const auto place = landing_.offered(position, fingerprint);
+    if (!place) return std::nullopt;
+    std::byte* memory = places_.find(place->memory, place->offset, place->bytes);
+    if (memory == nullptr) {
+      bell_.hear();  // it was passed before it was offered
+      memory = places_.find(place->memory, place->offset, place->bytes);
+    }
+    if (memory == nullptr || place->bytes == 0) return std::nullopt;
+    landing_.accept(*place, memory);
+    return Transport::Landing{place->skip, place->bytes};
+  }
+
+  Result<std::size_t> land(std::span<const std::byte> bytes, std::uint64_t consumed) override {
+    if (!failure().ok()) return failure_;
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+      auto written = landing_.write(bytes.subspan(done), consumed);
+      if (!written.ok()) return failure_ = peer_.failed(written.status().code, kSend, written.status().message);
+      if (*written == 0) break;
+      done += *written;
+      if (ring_.take_reader_asleep()) bell_.ring();
+    }
+    if (done == 0 && poller_) poller_->collect_sometimes();
+    return done;
+  }
+
   const Status& failure() override {
     if (bell_.broken() && failure_.ok()) failure_ = peer_.failed(ErrorCode::peer_lost, kSend, bell_.why());
     return failure_;
@@ -73,15 +108,17 @@ class RingOutgoing final : public Outgoing {
 
   bool arm() override {
     passed_.tell_freed(bell_);
-    if (!wants_room_ && !ring_.lending()) return false;
+    if (!waits()) return false;
     ring_.set_asleep(true);
-    return ring_.room_changed();
+    const bool room = ring_.room_changed();
+    return landing_.changed() || room;
   }
   void disarm() override {
-    if (wants_room_ || ring_.lending()) ring_.set_asleep(false);
+    if (waits()) ring_.set_asleep(false);
   }
 
  private:
+  bool waits() const { return wants_room_ || ring_.lending() || landing_.landing(); }
   bool begin_loan(std::span<const std::byte> bytes) {
     if (!pages_ || ring_.loans_refused()) return false;
     auto pages = pages_->find(bytes);
@@ -93,6 +130,8 @@ class RingOutgoing final : public Outgoing {
 
   std::shared_ptr<Mapping> memory_;
   RingWriter ring_;
+  LandingSender landing_;
+  BorrowedPages places_;
   Doorbell bell_;
   PeerName peer_;
   Poller* poller_;
@@ -104,12 +143,16 @@ class RingOutgoing final : public Outgoing {
 
 class RingIncoming final : public Incoming {
  public:
-  RingIncoming(std::shared_ptr<Mapping> memory, RingReader ring, Descriptor socket, PeerName peer, Poller* poller)
+  RingIncoming(std::shared_ptr<Mapping> memory, RingReader ring, Descriptor socket, PeerName peer, Poller* poller,
+               const ShmSetup& setup)
       : memory_(std::move(memory)),
         ring_(std::move(ring)),
+        landing_(memory_->bytes()),
+        borrowed_(setup.mapped, peer.rank),
         bell_(std::move(socket), &borrowed_),
         peer_(std::move(peer)),
-        poller_(poller) {}
+        poller_(poller),
+        pages_(setup.pages) {}
 
   Status watch() { return bell_.watch(*poller_); }
 
@@ -149,18 +192,66 @@ class RingIncoming final : public Incoming {
     return moved;
   }
 
+  std::optional<Transport::Landing> offer_landing(const Transport::LandingOffer& offer, std::uint64_t after) override {
+    if (!pages_ || landing_.open() || !failure_.ok() || bell_.broken()) return std::nullopt;
+    const std::span<std::byte> part = whole_pages(offer.payload);
+    if (part.size() < limits::landing_bytes_min) return std::nullopt;
+    auto pages = pages_->find(part);
+    if (!pages || !passed_.pass(pages, bell_)) return std::nullopt;
+    const auto skip = static_cast<std::uint64_t>(part.data() - offer.payload.data());
+    const auto offset = static_cast<std::uint64_t>(part.data() - pages->bytes().data());
+    landing_.offer({ring_.position() + offer.ahead, offer.fingerprint, pages->id(), offset, skip, part.size(),
+                    after == LandingPlace::kNever ? after : after + skip, 0});
+    offered_ = {std::move(pages), part};
+    return Transport::Landing{skip, part.size()};
+  }
+
+  std::uint64_t position() const override { return ring_.position(); }
+
+  void allow_landing(std::uint64_t bytes) override {
+    if (landing_.allow(bytes) && ring_.take_writer_asleep_now()) bell_.ring();
+  }
+
+  Result<std::optional<std::uint64_t>> landed() override {
+    if (!landing_.accepted()) return end_landing(), std::optional<std::uint64_t>();
+    const bool ended = bell_.broken();
+    auto landed = landing_.landed();
+    if (!landed.ok()) return failure_ = peer_.failed(landed.status().code, kReceive, landed.status().message);
+    if (ended && *landed < offered_.part.size()) return lost(true);
+    if (poller_) poller_->collect_sometimes();
+    return std::optional<std::uint64_t>(*landed);
+  }
+
+  void end_landing() override {
+    landing_.end();
+    offered_ = {};
+  }
+
+  void withdraw() override {
+    const auto gone = [&] { return poller_->collect(), bell_.broken(); };
+    if (!landing_.withdraw(Deadline::after(limits::landing_withdraw_timeout), gone))
+      offered_.pages->replace(offered_.part);
+    offered_ = {};
+  }
+
   bool arm() override {
+    passed_.tell_freed(bell_);
     ring_.set_asleep(true);
-    return ring_.bytes_changed();
+    const bool bytes = ring_.bytes_changed();
+    return landing_.changed() || bytes;
   }
   void disarm() override { ring_.set_asleep(false); }
 
  private:
+  struct Offered {
+    std::shared_ptr<const Pages> pages;
+    std::span<std::byte> part;
+  };
   // Goes on in the writer's memory if that is where the next bytes are; true if so.
   bool borrow() {
     const auto loan = ring_.next_loan();
     if (!loan) return false;
-    const std::byte* data = borrowed_.find(loan->memory, loan->offset, loan->bytes);
+    std::byte* data = borrowed_.find(loan->memory, loan->offset, loan->bytes);
     if (data == nullptr) {
       bell_.hear();  // it was passed before it was lent
       data = borrowed_.find(loan->memory, loan->offset, loan->bytes);
@@ -182,10 +273,14 @@ class RingIncoming final : public Incoming {
 
   std::shared_ptr<Mapping> memory_;
   RingReader ring_;
+  LandingReceiver landing_;
   BorrowedPages borrowed_;
   Doorbell bell_;
   PeerName peer_;
   Poller* poller_;
+  std::shared_ptr<PageRegistry> pages_;
+  PassedPages passed_;
+  Offered offered_;
 };
 
 }  // namespace
@@ -199,18 +294,19 @@ Result<std::unique_ptr<Outgoing>> open_shm(const Dialer::Call& call, PeerName pe
   auto mapping = Mapping::shared(memory->get(), bytes);
   if (!mapping.ok()) return named(mapping.status());
   auto shared = std::make_shared<Mapping>(std::move(*mapping));
-  const RingWriter ring(shared->bytes());  // before the peer can see it
+  const LandingSender landing(shared->bytes());  // both before the peer can see it
+  const RingWriter ring(shared->bytes());
   Dialer::Call with_memory = call;
   with_memory.memory = memory->get();
   auto line = dialer.dial(with_memory);
   if (!line.ok()) return named(line.status());
-  auto stream = std::make_unique<RingOutgoing>(std::move(shared), ring, std::move(line->socket), std::move(peer),
-                                               &poller, setup.pages);
+  auto stream = std::make_unique<RingOutgoing>(std::move(shared), ring, landing, std::move(line->socket),
+                                               std::move(peer), &poller, setup);
   if (Status status = stream->watch(); !status.ok()) return status;
   return std::unique_ptr<Outgoing>(std::move(stream));
 }
 
-Result<std::unique_ptr<Incoming>> accept_shm(Arrival arrival, PeerName peer, Poller& poller) {
+Result<std::unique_ptr<Incoming>> accept_shm(Arrival arrival, PeerName peer, const ShmSetup& setup, Poller& poller) {
   const auto named = [&](const Status& status) { return peer.failed(status.code, kReceive, status.message); };
   auto bytes = sealed_memory_bytes(arrival.memory.get());
   if (!bytes.ok()) return named(bytes.status());
@@ -222,7 +318,7 @@ Result<std::unique_ptr<Incoming>> accept_shm(Arrival arrival, PeerName peer, Pol
   auto ring = RingReader::attach(shared->bytes());
   if (!ring.ok()) return named(ring.status());
   auto stream = std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), std::move(arrival.socket),
-                                               std::move(peer), &poller);
+                                               std::move(peer), &poller, setup);
   if (Status status = stream->watch(); !status.ok()) return status;
   return std::unique_ptr<Incoming>(std::move(stream));
 }
@@ -232,12 +328,13 @@ Result<OwnRing> open_own_ring(PeerName self, std::size_t ring_bytes) {
   if (!mapping.ok()) return mapping.status();
   auto shared = std::make_shared<Mapping>(std::move(*mapping));
   OwnRing own;
-  own.outgoing =
-      std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), Descriptor(), self, nullptr, nullptr);
+  const LandingSender landing(shared->bytes());
+  own.outgoing = std::make_unique<RingOutgoing>(shared, RingWriter(shared->bytes()), landing, Descriptor(), self,
+                                                nullptr, ShmSetup());
   auto ring = RingReader::attach(shared->bytes());
   if (!ring.ok()) return ring.status();
-  own.incoming =
-      std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), Descriptor(), std::move(self), nullptr);
+  own.incoming = std::make_unique<RingIncoming>(std::move(shared), std::move(*ring), Descriptor(), std::move(self),
+                                                nullptr, ShmSetup());
   return own;
 }
 

@@ -11,6 +11,7 @@
 #include "transport/inbox.hpp"
 #include "transport/pieces.hpp"
 #include "transport/poller.hpp"
+#include "transport/transport.hpp"
 
 namespace gradsync {
 
@@ -37,6 +38,9 @@ class Outgoing {
     return std::optional<std::size_t>();
   }
   virtual void withdraw() {}
+  virtual std::optional<Transport::Landing> take_landing(std::uint64_t, std::uint64_t) { return std::nullopt; }
+  virtual Result<std::size_t> land(std::span<const std::byte>, std::uint64_t) { return std::size_t{0}; }
+  virtual std::optional<std::uint64_t> position() const { return std::nullopt; }  // bytes of the stream that have left
   // True if something changed since the last send or arm.
   virtual bool arm() { return false; }
   virtual void disarm() {}
@@ -53,6 +57,16 @@ class Incoming {
   virtual Result<std::span<const std::byte>> peek(std::size_t at_least) = 0;
   virtual bool consume(std::size_t count) = 0;
   virtual Result<std::size_t> receive(std::span<std::byte> into) = 0;
+  // `after`: see LandingPlace.
+  virtual std::optional<Transport::Landing> offer_landing(const Transport::LandingOffer&, std::uint64_t) {
+    return std::nullopt;
+  }
+  virtual std::uint64_t position() const { return 0; }  // bytes of the stream that were consumed
+  virtual void allow_landing(std::uint64_t) {}
+  virtual Result<std::optional<std::uint64_t>> landed() { return std::optional<std::uint64_t>(); }
+  virtual void end_landing() {}
+  // Of landings.
+  virtual void withdraw() {}
   virtual bool arm() { return false; }
   virtual void disarm() {}
   // Another lane of this stream; false if it does not belong to it.

@@ -59,8 +59,42 @@ class Transport {
   virtual Result<std::optional<std::size_t>> lend(Peer, std::span<const std::byte>, std::size_t) {
     return std::optional<std::size_t>();
   }
-  // Takes back what is lent and not read: its memory may be changed from now on. The streams concerned are of no use then.
+  // Takes back what is lent and not read, and what is offered for landing: its memory may be changed from now on. The streams
+  // concerned are of no use then. Waits at most limits::landing_withdraw_timeout for a write that is under way.
   virtual void withdraw() {}
+
+  // Landing: the sender writes the middle of a message's payload where the receiver wants it, in the receiver's registered
+  // memory. The receiver offers a place before the message's header has come, and allows ever more of it to be written.
+  struct LandingOffer {
+    std::uint64_t ahead = 0;        // bytes of the stream that come before the header
+    std::uint64_t fingerprint = 0;  // of the header
+    std::span<std::byte> payload;   // where the whole payload is to go
+    // The payload of a message to this very peer that has not begun either lies there now: bytes of our stream to the peer that
+    // come before that payload.
+    std::optional<std::uint64_t> same_memory_ahead = {};
+  };
+  // The part of a payload that lands; the rest is part of the stream.
+  struct Landing {
+    std::uint64_t skip = 0, bytes = 0;
+  };
+  // One offer at a time for each stream. Nothing if that is not possible here.
+  virtual std::optional<Landing> offer_landing(Peer, const LandingOffer&) { return std::nullopt; }
+  // The first `bytes` of the landing may be written from now on; it never shrinks.
+  virtual void allow_landing(Peer, std::uint64_t) {}
+  // Once the header has come: bytes that have landed so far. Nothing if the whole payload is part of the stream; the offer
+  // has ended then.
+  virtual Result<std::optional<std::uint64_t>> landed(Peer) { return std::optional<std::uint64_t>(); }
+  // All of it has landed.
+  virtual void end_landing(Peer) {}
+  // The sender's side: how many bytes of the stream have left; nothing if that cannot be told now.
+  virtual std::optional<std::uint64_t> sent_position(Peer) { return std::nullopt; }
+  // Before it sends the header, which will be at that position: takes the offer for this message, if there is one.
+  virtual std::optional<Landing> take_landing(Peer, std::uint64_t /*position*/, std::uint64_t /*fingerprint*/) {
+    return std::nullopt;
+  }
+  // Writes the next bytes of the landing, as many as are allowed, and returns their number. They are not part of the stream: the
+  // message's turn there need not have come.
+  virtual Result<std::size_t> land(Peer, std::span<const std::byte>) { return std::size_t{0}; }
 
   // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
   virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;
