@@ -10,7 +10,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := build
-.PHONY: build python test lint format tidy bench bench-overlap demo install asan tsan clang clean help setup
+.PHONY: build python test lint format tidy bench bench-overlap bench-pytorch pytorch2 demo install asan tsan clang clean help setup
 
 build: setup  ## the library and build/gradsync (preset release)
 	@cmake --preset release -Wno-dev >/dev/null
@@ -49,6 +49,12 @@ bench-overlap: setup-all build  ## communication hidden under backward, beside P
 python: setup  ## the Python package in build/python, for PYTHONPATH (part of the default build)
 	@cmake --preset release -Wno-dev >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target python
+
+pytorch2:  ## build and test the PyTorch backend with the PyTorch 2 of Debian 13, in a tree of that system (root, 3 GB)
+	@scripts/pytorch2
+
+bench-pytorch: setup-all build  ## collectives of torch.distributed over gradsync beside Gloo; PYTORCH_ARGS goes to bench/pytorch/run
+	@PYTHONPATH=build/python /usr/bin/python3 bench/pytorch/run $(PYTORCH_ARGS)
 
 install: build  ## install to PREFIX (default /usr/local)
 	@cmake --install build --prefix $(PREFIX)
