@@ -73,4 +73,4 @@ clean:  ## remove every build folder of the presets
 	@rm -rf build build-dev build-asan build-tsan build-clang build-wheel
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
