@@ -1,6 +1,7 @@
 """An ordinary PyTorch DistributedDataParallel program. The two lines marked make it run over gradsync.
 
-    torchrun --nproc_per_node 2 train_ddp.py                   # Debian: python3 -m torch.distributed.run
+    gradsync run -n 2 -- python3 train_ddp.py
+    torchrun --nproc_per_node 2 train_ddp.py                   # Debian 12's: add --redirects 1 --tee 1
     torchrun --nproc_per_node 2 train_ddp.py --backend gloo    # the same program over Gloo
 
 Learns to tell two interleaved spirals apart.
