@@ -13,7 +13,7 @@ export CCACHE_NOHASHDIR := 1
 .PHONY: build python test lint format tidy bench bench-overlap bench-pytorch pytorch2 demo install asan tsan clang clean help setup
 
 build: setup  ## the library and build/gradsync (preset release)
-	@cmake --preset release -Wno-dev >/dev/null
+	@said=$$(cmake --preset release -Wno-dev) || { echo "$$said"; exit 1; }; echo "$$said" | grep 'left out' || true
 	@cmake --build --preset release -j $(JOBS)
 
 setup:

@@ -148,5 +148,18 @@ class Stores(unittest.TestCase):
             gradsync.create(rank=0, size=2, store=Shelf(), start_timeout=0.2)
 
 
+class WithoutTheBackend(unittest.TestCase):
+    def test_the_import_says_what_is_missing_and_how_to_get_it(self):
+        package = os.path.dirname(gradsync.__file__)
+        with tempfile.TemporaryDirectory(prefix="gradsync-package-") as folder:
+            copy = os.path.join(folder, "gradsync")
+            shutil.copytree(package, copy, ignore=shutil.ignore_patterns("_c10d*.so", "__pycache__", "_bin"))
+            said = subprocess.run([sys.executable, "-B", "-c", "import gradsync.torch"], env=dict(os.environ, PYTHONPATH=folder),
+                                  capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn("ImportError: gradsync.torch: this build of gradsync has no PyTorch backend", said.stderr)
+        self.assertIn("--no-build-isolation", said.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -9,6 +9,11 @@ two things are offered besides: `empty`, and what is written about the group at 
 import atexit
 import datetime
 import functools
+import importlib.util
+
+if importlib.util.find_spec("gradsync.torch._c10d") is None:
+    raise ImportError("gradsync.torch: this build of gradsync has no PyTorch backend; it is made where the build finds a Python with torch "
+                      "(`make`, which says when it leaves it out, or `pip install --no-build-isolation .`)")
 
 import torch
 import torch.distributed as dist
