@@ -137,7 +137,7 @@ class Rank {
       case Collective::all_to_all: return exchange(c, options);
       case Collective::barrier: return comm_.barrier(options);
       case Collective::send: return comm_.send(in(c, n), root, options);
-      case Collective::recv: return comm_.recv(out(c, n), root, options);
+      case Collective::recv: comm_.recv(out(c, n), root, options); return;
     }
   }
   void exchange(const Case& c, const CallOptions& options) {
