@@ -63,6 +63,20 @@ TEST_P(PointToPointErrors, ADeadlineOfAReceiveOfAnyRankSaysSo) {
   });
 }
 
+TEST_P(PointToPointErrors, ADeadlineNamesTheRankThatWasWaitedFor) {
+  in_world(3, [&](Communicator& comm) {
+    std::vector<std::int32_t> x(2);
+    if (comm.rank() != 0) {
+      EXPECT_NE(error_of([&] { comm.recv(view(x), 0); }).code(), ErrorCode::ok);  // it is told
+      return;
+    }
+    const Error error = error_of([&] { comm.recv(view(x), 2, {.timeout = 100ms}); });
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_EQ(error.peer(), 2);
+    EXPECT_THAT(error.what(), HasSubstr("waiting for rank 2"));
+  });
+}
+
 TEST_P(PointToPointErrors, ElementsThatDifferAreAMismatchOnBothSides) {
   in_world(2, [&](Communicator& comm) {
     const Error error = error_of([&] {

@@ -20,7 +20,7 @@ constexpr auto kLastWords = std::chrono::milliseconds(200);
 constexpr auto kAskBefore = std::chrono::milliseconds(200);
 
 // The first line of what somebody else answered, made printable.
-std::string quoted(std::string_view bytes) {
+std::string first_line(std::string_view bytes) {
   std::string out;
   for (char c : bytes) {
     if (c == '\n' || c == '\r' || out.size() >= kQuotedMax) break;
@@ -104,7 +104,7 @@ Status StoreClient::hear_greeting(Deadline deadline, Attempt& attempt) {
   }
   if (heard == kGreeting) return {};
   attempt.answer = Answer::foreign;
-  return failure(ErrorCode::protocol, "not a gradsync store (it answered \"{}\")", quoted(heard));
+  return failure(ErrorCode::protocol, "not a gradsync store (it answered \"{}\")", first_line(heard));
 }
 
 Status StoreClient::hear_welcome(Deadline deadline, Attempt& attempt) {

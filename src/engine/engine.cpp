@@ -145,7 +145,7 @@ Status Engine::overdue(const Operation& operation, const Operation& front) const
   const int peer = execution.waits_for();
   return peer_failure(ErrorCode::timeout, peer, "{} ({}): deadline passed, waiting for {} ({} of {})", operation.name(),
                       describe(operation.request().call),
-                      peer < 0 ? "nobody" : transport_->describe(static_cast<std::uint32_t>(peer)),
+                      peer < 0 ? "nobody" : transport_->name(static_cast<std::uint32_t>(peer)),
                       execution.waits_in_words(), front.name());
 }
 

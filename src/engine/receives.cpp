@@ -305,8 +305,7 @@ Status Receives::overdue(const Operation& operation, bool waits) const {
       others == 0 ? "" : fmt::format("; {} with other tags {}", others, others > 1 ? "have" : "has");
   const int peer = request.any_source ? -1 : static_cast<int>(request.schedule->recipe.root);
   return peer_failure(ErrorCode::timeout, peer, "{}, waiting for {} (no message with tag {} has come{})", what,
-                      peer < 0 ? "any rank" : transport_.describe(request.schedule->recipe.root), request.call.tag,
-                      kept);
+                      peer < 0 ? "any rank" : transport_.name(request.schedule->recipe.root), request.call.tag, kept);
 }
 
 }  // namespace gradsync

@@ -21,4 +21,9 @@ Result<std::size_t> Transport::receive(Peer from, std::span<std::byte> into) {
   return moved;
 }
 
+std::string Transport::name(std::uint32_t rank) const {
+  const std::string place = describe(rank);
+  return place.starts_with("rank ") ? place : fmt::format("rank {}, {}", rank, place);
+}
+
 }  // namespace gradsync

@@ -108,6 +108,8 @@ class Transport {
 
   // What a person calls the peer's place: "host name or address (shm)". For error messages.
   virtual std::string describe(std::uint32_t rank) const = 0;
+  // The same with the rank: "rank 3, host name or address (shm)".
+  std::string name(std::uint32_t rank) const;
 };
 
 }  // namespace gradsync
