@@ -82,6 +82,12 @@ at::Tensor all_rows(Communicator& comm, const at::Tensor& mine, const std::vecto
 
 bool narrow(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
+// By parts: PyTorch 2 divides a complex number by a real one as by a complex one, which rounds more than once.
+at::Tensor divided(const at::Tensor& sum, int ranks) {
+  if (sum.is_complex()) return at::view_as_complex(at::view_as_real(sum).div(ranks));
+  return at::isIntegralType(sum.scalar_type(), false) ? sum.div(ranks, "trunc") : sum.div(ranks);
+}
+
 // Narrow floats are added up as float32 and rounded once.
 at::Tensor summed(const at::Tensor& indices, const at::Tensor& values, const at::Tensor& like, Operator op, int ranks) {
   const at::ScalarType type = like.scalar_type();
@@ -90,7 +96,7 @@ at::Tensor summed(const at::Tensor& indices, const at::Tensor& values, const at:
       at::sparse_coo_tensor(indices.t().contiguous(), wide, like.sizes(), wide.options().layout(at::kSparse))
           .coalesce();
   at::Tensor result = sum._values();
-  if (op == Operator::AVG) result = at::isIntegralType(type, false) ? result.div(ranks, "trunc") : result.div(ranks);
+  if (op == Operator::AVG) result = divided(result, ranks);
   return at::_sparse_coo_tensor_unsafe(sum._indices(), result.to(type), like.sizes(), like.options())._coalesced_(true);
 }
 

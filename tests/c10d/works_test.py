@@ -213,7 +213,8 @@ def sparse_mismatch(rank, world):
 
 def factors(rank, world):
     tensor = torch.ones(2)
-    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum([torch.tensor(0.25)]))
+    factor = torch.tensor(0.25)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum([factor] if torch.__version__ < "2" else factor))
     assert tensor.tolist() == [0.25 * world] * 2
 
 
