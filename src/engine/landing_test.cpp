@@ -6,34 +6,16 @@
 #include "engine/engine.hpp"
 #include "schedule/layouts.hpp"
 #include "transport/loopback.hpp"
+#include "transport/pages_for_test.hpp"
 
 namespace gradsync {
 namespace {
 
+using testing::Book;
+
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kEpoch = 79;
-
-class Book final : public PageRegistry {
- public:
-  std::span<float> allocate(std::size_t count) {
-    auto pages = Pages::create(++ids_, count * sizeof(float));
-    GRADSYNC_CHECK(pages.ok());
-    all_.push_back(std::move(*pages));
-    return {reinterpret_cast<float*>(all_.back()->bytes().data()), count};
-  }
-  std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) override {
-    for (const auto& pages : all_)
-      if (bytes.data() >= pages->bytes().data() &&
-          bytes.data() + bytes.size() <= pages->bytes().data() + pages->bytes().size())
-        return pages;
-    return nullptr;
-  }
-
- private:
-  std::uint64_t ids_ = 0;
-  std::vector<std::shared_ptr<const Pages>> all_;
-};
 
 // Passes everything on, and counts the bytes that landed.
 class Counting final : public Transport {
@@ -128,8 +110,9 @@ class AllReduces {
         count_(size * limits::loan_bytes_min / sizeof(float) * 2 + 17 * size + 1) {
     const std::size_t offset = mix64(seed) % 1500;
     for (std::uint32_t r = 0; r < size; ++r) {
-      inputs_.push_back(world_.book().allocate(count_ + offset).subspan(offset));
-      outputs_.push_back(in_place ? inputs_.back() : world_.book().allocate(count_ + 2 * offset).subspan(2 * offset));
+      inputs_.push_back(world_.book().allocate_floats(count_ + offset).subspan(offset));
+      outputs_.push_back(in_place ? inputs_.back()
+                                  : world_.book().allocate_floats(count_ + 2 * offset).subspan(2 * offset));
     }
   }
 

@@ -5,37 +5,16 @@
 #include "engine/engine.hpp"
 #include "schedule/layouts.hpp"
 #include "transport/loopback.hpp"
+#include "transport/pages_for_test.hpp"
 
 namespace gradsync {
 namespace {
 
+using testing::Book;
+
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kEpoch = 78;
-
-// Lends everything that it gave out, and counts how often it was asked to.
-class Book final : public PageRegistry {
- public:
-  std::span<float> allocate(std::size_t count) {
-    auto pages = Pages::create(++ids_, count * sizeof(float));
-    GRADSYNC_CHECK(pages.ok());
-    all_.push_back(std::move(*pages));
-    return {reinterpret_cast<float*>(all_.back()->bytes().data()), count};
-  }
-  std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) override {
-    for (const auto& pages : all_)
-      if (bytes.data() >= pages->bytes().data() &&
-          bytes.data() + bytes.size() <= pages->bytes().data() + pages->bytes().size())
-        return ++found_, pages;
-    return nullptr;
-  }
-  std::size_t found() const { return found_; }
-
- private:
-  std::uint64_t ids_ = 0;
-  std::vector<std::shared_ptr<const Pages>> all_;
-  std::size_t found_ = 0;
-};
 
 class World {
  public:
@@ -105,7 +84,7 @@ Ran run_all(World& world, const std::vector<Schedule>& schedules, ReduceOp op, s
 std::vector<std::span<float>> whole_numbers(World& world, std::uint32_t size, std::size_t count) {
   std::vector<std::span<float>> data;
   for (std::uint32_t r = 0; r < size; ++r) {
-    data.push_back(world.book().allocate(count));
+    data.push_back(world.book().allocate_floats(count));
     for (std::size_t i = 0; i < count; ++i) data[r][i] = static_cast<float>((r + 1) * (i % 1000 + 1));
   }
   return data;

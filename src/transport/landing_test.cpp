@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "transport/loopback.hpp"
+#include "transport/pages_for_test.hpp"
 #include "transport/test_site.hpp"
 #include "transport/transport_suite.hpp"
 
@@ -18,28 +19,6 @@ using namespace testing;
 constexpr Peer kZero{0, Channel::collective}, kOne{1, Channel::collective};
 constexpr std::size_t kBytes = 1u << 20;
 constexpr std::uint64_t kFingerprint = 0x1234;
-
-class Book final : public PageRegistry {
- public:
-  std::span<std::byte> allocate(std::size_t bytes) {
-    auto pages = Pages::create(++ids_, bytes);
-    GRADSYNC_CHECK(pages.ok());
-    all_.push_back(std::move(*pages));
-    return all_.back()->bytes();
-  }
-  std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) override {
-    for (const auto& pages : all_)
-      if (pages->whole() && bytes.data() >= pages->bytes().data() &&
-          bytes.data() + bytes.size() <= pages->bytes().data() + pages->bytes().size())
-        return pages;
-    return nullptr;
-  }
-  const Pages& first() const { return *all_.front(); }
-
- private:
-  std::uint64_t ids_ = 0;
-  std::vector<std::shared_ptr<const Pages>> all_;
-};
 
 // Rank 0 sends to rank 1; streams are open both ways, and eight bytes have passed on each.
 struct Two {

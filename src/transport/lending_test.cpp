@@ -12,6 +12,7 @@
 
 #include "transport/fault.hpp"
 #include "transport/loopback.hpp"
+#include "transport/pages_for_test.hpp"
 #include "transport/test_site.hpp"
 #include "transport/transport_suite.hpp"
 
@@ -22,32 +23,6 @@ using namespace testing;
 
 constexpr Peer kZero{0, Channel::collective}, kOne{1, Channel::collective};
 constexpr std::size_t kBytes = 1u << 20;
-
-// Whatever it was given.
-class Book final : public PageRegistry {
- public:
-  std::span<std::byte> allocate(std::size_t bytes) {
-    auto pages = Pages::create(++ids_, bytes);
-    GRADSYNC_CHECK(pages.ok());
-    return keep(std::move(*pages));
-  }
-  std::span<std::byte> keep(std::shared_ptr<const Pages> pages) {
-    all_.push_back(std::move(pages));
-    return all_.back()->bytes();
-  }
-  void free_all() { all_.clear(); }
-  std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) override {
-    for (const auto& pages : all_)
-      if (bytes.data() >= pages->bytes().data() &&
-          bytes.data() + bytes.size() <= pages->bytes().data() + pages->bytes().size())
-        return pages;
-    return nullptr;
-  }
-
- private:
-  std::uint64_t ids_ = 0;
-  std::vector<std::shared_ptr<const Pages>> all_;
-};
 
 struct Two {
   std::shared_ptr<Book> book = std::make_shared<Book>();
