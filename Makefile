@@ -10,16 +10,20 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 
 .DEFAULT_GOAL := build
-.PHONY: build python test lint format tidy bench bench-overlap bench-pytorch pytorch2 demo install asan tsan clang clean help setup
+.PHONY: build python examples test lint format tidy bench bench-peers bench-overlap bench-pytorch pytorch2 demo install asan tsan clang clean help setup
 
-build: setup  ## the library and build/gradsync (preset release)
+build: setup  ## the library, build/gradsync and build/python (preset release)
 	@said=$$(cmake --preset release -Wno-dev) || { echo "$$said"; exit 1; }; echo "$$said" | grep 'left out' || true
 	@cmake --build --preset release -j $(JOBS)
 
 setup:
 	@scripts/setup build test
 
+examples: setup build  ## the programs of examples/
+	@cmake --build --preset release -j $(JOBS) --target examples
+
 test: setup-all build  ## install what is missing, build, run every test
+	@cmake --build --preset release -j $(JOBS) --target tests
 	@timeout -k 10 $(TEST_SECONDS) ctest --preset release -j $(TEST_JOBS) --timeout 600
 
 .PHONY: setup-all
@@ -41,6 +45,10 @@ bench: build  ## time all-reduce over shm and tcp; BENCH_ARGS changes what
 
 demo:  ## train a network on every core and on one, compare, and write out/demo/report.html (5 minutes)
 	@scripts/demo
+
+bench-peers: setup-all build  ## all-reduce beside Open MPI, MPICH, Gloo, PyTorch and the machine's limits (root); PEERS_ARGS="--quick"
+	@cmake --build --preset release -j $(JOBS) --target peers
+	@bench/peers/run $(PEERS_ARGS)
 
 bench-overlap: setup-all build  ## communication hidden under backward, beside PyTorch's DDP, at 1 Gbit/s and on one host (root)
 	@cmake --build --preset release -j $(JOBS) --target overlap_rank
