@@ -5,7 +5,8 @@ S bytes a rank, N ranks, C cores; h one hop's best latency, w a change of proces
   any   h * ceil(log2 N), since what every rank knows at most doubles with a hop; where N > C also (N/C - 1) * w, since each of
         a core's ranks must get to run
   shm   M(N, S): two pinned threads read each element of N mapped buffers once and write its sum to each. Each buffer was
-        filled by the core that owns it, so traffic between cores is in it. Plain or non-temporal stores, whichever is faster
+        filled by the core that owns it, so traffic between cores is in it. Plain stores, non-temporal ones, or a block at
+        a time: whichever is fastest
   tcp   2(N-1) S / A: a reduction with no help from the network moves at least 2(N-1) S bytes in all; A is the most that
         loopback TCP delivered on all cores at once
   ns-   the same, with A of links without limits; and with b_r the payload rate of host r (1448 bytes of each frame of 1514)
@@ -16,6 +17,7 @@ S bytes a rank, N ranks, C cores; h one hop's best latency, w a change of proces
 import math
 import os
 
+MAPPED = ("mapped", "mapped_nt", "mapped_blocks")
 LEAST_BYTES = 4096  # below, M is a matter of tens of nanoseconds and of the clock
 
 
@@ -36,7 +38,7 @@ class Bounds:
     def us(self, transport, ranks, nbytes, turns):
         low = self.synchronising(transport, ranks, turns)
         if transport == "shm":
-            return max(low, min((turns[way] for way in ("mapped", "mapped_nt") if way in turns), default=0.0))
+            return max(low, min((turns[way] for way in MAPPED if way in turns), default=0.0))
         moved = 2 * (ranks - 1) * nbytes
         where = "lo" if transport == "tcp" else "ns-open"
         most = max(v for (n, of), v in self.limits.items() if n.startswith("tcp_") and n != "tcp_latency" and of.startswith(where))

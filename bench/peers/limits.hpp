@@ -10,8 +10,8 @@
 namespace bench::limits {
 
 // Takes turns with the peers of one host; obeys the driver as a rank does. Ways: "hop" and "switch", whose time is that of
-// one word from core to core and of one change of processes on a core; "mapped" and "mapped_nt", the least memory work of an
-// all-reduce of BENCH_RANKS buffers.
+// one word from core to core and of one change of processes on a core; "mapped", "mapped_nt" and "mapped_blocks", the
+// least memory work of an all-reduce of BENCH_FLOOR_RANKS buffers, done in three ways.
 void floor();
 
 // Bandwidth of copy and add in the caches and in memory, in bytes read and written.

@@ -116,9 +116,10 @@ def rounded(value):
 
 
 class History:
-    def __init__(self, path, quick):
+    def __init__(self, path, quick, built=None):
         self.path = path
-        self.common = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit(), "machine": machine(), "quick": quick}
+        self.common = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": built or commit(), "machine": machine(),
+                       "quick": quick}
 
     def add(self, rows):
         if not self.path:
