@@ -260,18 +260,37 @@ Result<bool> Execution::take_from_stream(Cursor::Slot slot, std::uint64_t limit,
       progress.done += *got;
       if (*got == 0) break;
     } else {
-      Result<std::span<const std::byte>> shown = transport.peek(from, setup_.binding.element_bytes);
-      if (!shown) return shown.status();
-      const std::uint64_t bytes =
-          round_down(std::min<std::uint64_t>(shown->size(), room), setup_.binding.element_bytes);
-      if (bytes == 0) break;
-      write(slot, into, shown->data(), bytes, counters);
-      if (!transport.consume(from, static_cast<std::size_t>(bytes))) return transport.peek(from, 1).status();
-      progress.done += bytes;
+      Result<std::uint64_t> taken = take_and_combine(slot, room, transport, counters);
+      if (!taken) return taken.status();
+      if (*taken == 0) break;
     }
     if (progress.done - start >= kCopyBytes) break;  // the other steps' turn
   }
   return progress.done > start;
+}
+
+// At most `room` bytes, which lie contiguously. What is complete with that and lands at a peer is written there at once, too.
+Result<std::uint64_t> Execution::take_and_combine(Cursor::Slot slot, std::uint64_t room, Transport& transport,
+                                                  Counters& counters) {
+  Progress& progress = progress_[slot];
+  const Peer from{cursor_.step(slot).peer, setup_.channel};
+  const std::size_t element = setup_.binding.element_bytes;
+  Result<std::span<const std::byte>> shown = transport.peek(from, element);
+  if (!shown) return shown.status();
+  std::uint64_t bytes = round_down(std::min<std::uint64_t>(shown->size(), room), element);
+  if (bytes == 0) return bytes;
+  Echo echo;
+  if (const auto send = lands_next(slot, transport)) {
+    Result<Echo> opened = open_echo(*send, slot, bytes, transport);
+    if (!opened) return opened.status();
+    echo = *opened;
+    if (echo.bytes != 0) bytes = echo.bytes;
+  }
+  write(slot, progress.target.from(progress.done), shown->data(), bytes, counters, echo.place);
+  if (echo.place != nullptr) close_echo(echo, transport);
+  if (!transport.consume(from, static_cast<std::size_t>(bytes))) return transport.peek(from, 1).status();
+  progress.done += bytes;
+  return bytes;
 }
 
 bool Execution::take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters) {
@@ -306,14 +325,14 @@ bool Execution::advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& 
 }
 
 void Execution::write(Cursor::Slot slot, const Region::Stretch& into, const std::byte* from, std::uint64_t bytes,
-                      Counters& counters) {
+                      Counters& counters, std::byte* also) {
   const Binding& binding = setup_.binding;
   const std::uint64_t count = bytes / binding.element_bytes;
   const auto elements = static_cast<std::size_t>(count);
   const bool divides = progress_[slot].divides;
   if (cursor_.step(slot).mode == Mode::combine) {
-    if (divides) kernels::combine_and_divide(binding.work, binding.divisor, into.data, from, elements);
-    else kernels::combine(binding.work, binding.op, into.data, from, elements);
+    if (divides) kernels::combine_and_divide(binding.work, binding.divisor, into.data, from, elements, also);
+    else kernels::combine(binding.work, binding.op, into.data, from, elements, also);
     counters.elements_reduced += count;
   } else if (divides) {
     kernels::divide(binding.work, binding.divisor, into.data, from, elements);

@@ -78,6 +78,12 @@ class Execution {
     std::optional<std::uint64_t> header_position;  // on the stream, of a send that may land
     std::uint64_t offered = 0;                     // of a loan: position up to which the peer may read
   };
+  // Bytes of a send that are written into the peer's memory while they are made.
+  struct Echo {
+    Cursor::Slot send = 0;
+    std::byte* place = nullptr;  // null: nowhere
+    std::uint64_t bytes = 0;     // with a place or without: make so many first; 0: as you like
+  };
   struct Staged {
     std::uint32_t peer = 0;
     std::unique_ptr<std::byte[]> data;
@@ -107,14 +113,19 @@ class Execution {
   bool next_receive_overwrites(Cursor::Slot send) const;
   Result<bool> advance_recv(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
   Result<bool> take_from_stream(Cursor::Slot slot, std::uint64_t limit, Transport& transport, Counters& counters);
+  Result<std::uint64_t> take_and_combine(Cursor::Slot slot, std::uint64_t room, Transport& transport,
+                                         Counters& counters);
+  std::optional<Cursor::Slot> lands_next(Cursor::Slot slot, Transport& transport);
+  Result<Echo> open_echo(Cursor::Slot send, Cursor::Slot recv, std::uint64_t wanted, Transport& transport);
+  void close_echo(const Echo& echo, Transport& transport);
   void allow_landing(Cursor::Slot slot, std::uint64_t limit, Transport& transport) const;
   Result<bool> take_landed(Cursor::Slot slot, std::uint64_t limit, Transport& transport);
   bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   bool advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   std::uint64_t limit_of(Cursor::Slot slot) const;
-  // Writes whole elements as the step's mode says.
+  // Writes whole elements as the step's mode says; a combination also to `also`, unless null.
   void write(Cursor::Slot slot, const Region::Stretch& into, const std::byte* from, std::uint64_t bytes,
-             Counters& counters);
+             Counters& counters, std::byte* also = nullptr);
 
   Result<bool> take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport);
   Status check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const;

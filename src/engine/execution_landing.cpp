@@ -64,6 +64,45 @@ Result<bool> Execution::land(Cursor::Slot slot, std::uint64_t limit, Transport& 
   return moved;
 }
 
+// The next step is a send of the very bytes that this one completes, which land and have landed as far as this one has come.
+std::optional<Cursor::Slot> Execution::lands_next(Cursor::Slot recv, Transport& transport) {
+  if (progress_[recv].bytes < limits::landing_bytes_min) return std::nullopt;
+  std::optional<Cursor::Slot> found;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    if (cursor_.index(slot) <= cursor_.index(recv) || begun_[slot] != cursor_.index(slot) + 1) return true;
+    if (!same_memory(slot, recv)) return true;
+    if (cursor_.step(slot).verb != Verb::send || cursor_.hazards(slot) != Cursor::Mask{1} << recv) return false;
+    Progress& send = progress_[slot];
+    if (send.way == Way::undecided && accept_landing(slot, transport)) send.way = Way::landed;
+    if (send.way == Way::landed) found = slot;
+    return false;
+  });
+  return found;
+}
+
+Result<Execution::Echo> Execution::open_echo(Cursor::Slot slot, Cursor::Slot recv, std::uint64_t wanted,
+                                             Transport& transport) {
+  const Progress& send = progress_[slot];
+  const std::size_t element = setup_.binding.element_bytes;
+  const std::uint64_t begin = send.landing->skip, end = begin + send.landing->bytes, at = progress_[recv].done;
+  if (begin % element != 0 || at >= end) return Echo{};
+  if (at < begin) return Echo{slot, nullptr, std::min(wanted, begin - at)};
+  if (at != begin + send.landed) return Echo{};
+  const Peer to{cursor_.step(slot).peer, setup_.channel};
+  wanted = std::min({wanted, end - at, std::uint64_t{limits::piece_bytes}}) / element * element;
+  auto place = transport.begin_land(to, wanted, to.rank == cursor_.step(recv).peer ? wanted : 0);
+  if (!place) return place.status();
+  if (place->empty()) return Echo{};
+  const std::uint64_t bytes = place->size() / element * element;
+  if (bytes == 0) return transport.end_land(to, 0), Echo{};
+  return Echo{slot, place->data(), bytes};
+}
+
+void Execution::close_echo(const Echo& echo, Transport& transport) {
+  transport.end_land({cursor_.step(echo.send).peer, setup_.channel}, static_cast<std::size_t>(echo.bytes));
+  progress_[echo.send].landed += echo.bytes;
+}
+
 // The header and what lies before and after the landing go through the stream.
 Result<bool> Execution::land_out(Cursor::Slot slot, std::uint64_t limit, Transport& transport) {
   Progress& progress = progress_[slot];

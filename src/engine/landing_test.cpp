@@ -43,10 +43,12 @@ class Counting final : public Transport {
   std::optional<Landing> take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) override {
     return inner_->take_landing(to, position, fingerprint);
   }
-  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes) override {
-    auto written = inner_->land(to, bytes);
-    if (written.ok()) landed_ += *written;
-    return written;
+  Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override {
+    return inner_->begin_land(to, wanted, ahead);
+  }
+  void end_land(Peer to, std::size_t count) override {
+    landed_ += count;
+    inner_->end_land(to, count);
   }
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     inner_->append_senders(channel, out);

@@ -36,6 +36,29 @@ void check_combine(Random& random, Pair pair, std::size_t count, std::size_t int
   ASSERT_TRUE(equal(from.bytes(), untouched)) << describe(pair.work, pair.op, count);
 }
 
+// The result in a second place: one of its own, or the second operand's.
+void check_also(Random& random, Pair pair, std::size_t count, std::size_t offset, bool apart) {
+  const std::size_t bytes = count * size_of(pair.work);
+  Guarded into(bytes, 0), from(bytes, offset), other(bytes, offset);
+  fill(random, pair.work, into.bytes());
+  fill(random, pair.work, from.bytes());
+  std::vector<std::byte> wanted(into.bytes().begin(), into.bytes().end());
+  reference::combine(pair.work, pair.op, wanted.data(), from.data(), count);
+  Guarded& also = apart ? other : from;
+  kernels::combine(pair.work, pair.op, into.data(), from.data(), count, also.data());
+  ASSERT_TRUE(equal(into.bytes(), wanted) && equal(also.bytes(), wanted)) << describe(pair.work, pair.op, count);
+  ASSERT_TRUE(into.intact() && from.intact() && other.intact()) << describe(pair.work, pair.op, count);
+}
+
+TEST(Combine, WritesTheSameToASecondPlace) {
+  on_every_instruction_set([] {
+    Random random(5);
+    for (const Pair pair : defined_pairs())
+      for (const std::size_t count : counts())
+        for (const bool apart : {true, false}) check_also(random, pair, count, size_of(pair.work), apart);
+  });
+}
+
 TEST(Combine, RunsOnAScalarAndOnTheWidestInstructionSet) {
   const auto sets = instruction_sets();
   ASSERT_FALSE(sets.empty());

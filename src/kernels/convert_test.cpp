@@ -294,10 +294,11 @@ void expect_combine_and_divide_equals_both(Work work, DType dtype) {
       std::vector<T> into(count), from(count);
       fill(random, work, std::as_writable_bytes(std::span(into)));
       fill(random, work, std::as_writable_bytes(std::span(from)));
-      std::vector<T> wanted = into;
+      std::vector<T> wanted = into, also(count);
       kernels::combine(work, ReduceOp::avg, wanted.data(), from.data(), count);
       finish(dtype, ReduceOp::avg, work, contributions, wanted.data(), wanted.data(), count);
-      combine_and_divide(work, contributions, into.data(), from.data(), count);
+      combine_and_divide(work, contributions, into.data(), from.data(), count, also.data());
+      ASSERT_EQ(0, std::memcmp(also.data(), wanted.data(), count * sizeof(T))) << count << " / " << contributions;
       ASSERT_EQ(0, std::memcmp(into.data(), wanted.data(), count * sizeof(T))) << count << " / " << contributions;
     }
 }

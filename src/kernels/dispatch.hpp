@@ -7,12 +7,13 @@
 
 namespace gradsync::kernels {
 
-// into[i] = from[0][i] op … op from[ways - 1][i], i < count. `into` may be any from[k].
+// into[i] = from[0][i] op … op from[ways - 1][i], i < count, and also[i] unless null. Both may be any from[k].
 struct Streams {
   void* into;
   const void* const* from;
   std::size_t ways;
   std::size_t count;
+  void* also = nullptr;
 };
 
 void combine_floats(Work work, ReduceOp op, const Streams& streams);    // f32, f64
@@ -28,8 +29,8 @@ struct Conversion {
 };
 
 void divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays);  // f32, f64
-// into = (into + from) / contributions; f32, f64
-void add_and_divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays);
+// Their sum / contributions; f32, f64
+void add_and_divide_floats(Work work, std::uint64_t contributions, const Streams& streams);
 void widen_halves(DType dtype, const Conversion& arrays);  // f16, bf16 to f32
 // f32 / contributions, rounded once to f16 or bf16.
 void narrow_halves(DType dtype, std::uint64_t contributions, const Conversion& arrays);

@@ -93,16 +93,15 @@ void divide(Work work, std::uint64_t contributions, const Conversion& arrays) {
 }
 
 template <class T>
-void add_and_divide_float(std::uint64_t contributions, const Conversion& arrays) {
+void add_and_divide_float(std::uint64_t contributions, const Streams& streams) {
   Mean<T> mean;
   mean.divisor = static_cast<T>(contributions);
-  const void* const both[] = {arrays.into, arrays.from};
-  reduce_streams<T>(mean, {arrays.into, both, 2, arrays.count});
+  reduce_streams<T>(mean, streams);
 }
 
-void add_and_divide(Work work, std::uint64_t contributions, const Conversion& arrays) {
-  work == Work::f32 ? add_and_divide_float<float>(contributions, arrays)
-                    : add_and_divide_float<double>(contributions, arrays);
+void add_and_divide(Work work, std::uint64_t contributions, const Streams& streams) {
+  work == Work::f32 ? add_and_divide_float<float>(contributions, streams)
+                    : add_and_divide_float<double>(contributions, streams);
 }
 
 const char* own_name() { return hwy::TargetName(HWY_TARGET); }
@@ -122,8 +121,8 @@ void combine_floats(Work work, ReduceOp op, const Streams& streams) { HWY_DYNAMI
 void divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays) {
   HWY_DYNAMIC_DISPATCH(divide)(work, contributions, arrays);
 }
-void add_and_divide_floats(Work work, std::uint64_t contributions, const Conversion& arrays) {
-  HWY_DYNAMIC_DISPATCH(add_and_divide)(work, contributions, arrays);
+void add_and_divide_floats(Work work, std::uint64_t contributions, const Streams& streams) {
+  HWY_DYNAMIC_DISPATCH(add_and_divide)(work, contributions, streams);
 }
 
 namespace {

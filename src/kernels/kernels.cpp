@@ -64,9 +64,11 @@ bool defined(Work work, ReduceOp op) {
   }
 }
 
-void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count) {
+void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count, void* also) {
+  GRADSYNC_CHECK(defined(work, op));
+  if (count == 0) return;
   const std::array<const void*, 2> both = {into, from};
-  combine_many(work, op, into, both, count);
+  reduce(work, op, {into, both.data(), both.size(), count, also});
 }
 
 void combine_many(Work work, ReduceOp op, void* into, std::span<const void* const> from, std::size_t count) {
@@ -77,12 +79,14 @@ void combine_many(Work work, ReduceOp op, void* into, std::span<const void* cons
   reduce(work, op, {into, from.data(), from.size(), count});
 }
 
-void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count) {
+void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count,
+                        void* also) {
   GRADSYNC_CHECK(work == Work::f32 || work == Work::f64);
   GRADSYNC_CHECK(contributions >= 1);
   if (count == 0) return;
   const DefaultFloatMode mode;
-  add_and_divide_floats(work, contributions, {into, from, count});
+  const std::array<const void*, 2> both = {into, from};
+  add_and_divide_floats(work, contributions, {into, both.data(), both.size(), count, also});
 }
 
 void divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count) {

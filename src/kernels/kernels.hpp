@@ -29,15 +29,17 @@ Work same_as(DType dtype);             // the Work of that very representation
 bool defined(Work work, ReduceOp op);  // whether some supported (dtype, op) accumulates in `work`
 
 // into[i] = into[i] op from[i], i < count. `avg` combines as sum. No overlap unless into == from. Any alignment.
-void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count);
+// `also` is a second place for the result, if not null; it may be `from` (same address) but not overlap otherwise.
+void combine(Work work, ReduceOp op, void* into, const void* from, std::size_t count, void* also = nullptr);
 
 // into[i] = from[0][i] op from[1][i] op … in that order, in one pass; from.size() >= 1. `into` may be any from[k]
 // (same address) but not overlap otherwise. Bits are those of repeated combine; one input is copied.
 void combine_many(Work work, ReduceOp op, void* into, std::span<const void* const> from, std::size_t count);
 
 // combine and then finish of an average of floats in one pass, to the same bits: into[i] = (into[i] + from[i]) /
-// contributions. `work` is f32 or f64, contributions >= 1.
-void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count);
+// contributions. `work` is f32 or f64, contributions >= 1. `also` as in combine.
+void combine_and_divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count,
+                        void* also = nullptr);
 
 // into[i] = from[i] / contributions, to the bits of finish. Same conditions; `into` == `from` is allowed.
 void divide(Work work, std::uint64_t contributions, void* into, const void* from, std::size_t count);

@@ -76,9 +76,34 @@ HWY_INLINE hn::Vec<D> reduce_at(D d, const Op& op, const Streams& s, std::size_t
   return op.last(d, sum);
 }
 
+// Where the results go: one place, or the same bytes in two.
+struct OnePlace {
+  std::byte* into;
+  template <class D>
+  HWY_INLINE void put(D d, hn::Vec<D> v, std::size_t offset) const {
+    store(d, v, into + offset);
+  }
+  void put_bytes(const std::byte* bytes, std::size_t count, std::size_t offset) const {
+    std::memcpy(into + offset, bytes, count);
+  }
+};
+struct TwoPlaces {
+  OnePlace one, other;
+  template <class D>
+  HWY_INLINE void put(D d, hn::Vec<D> v, std::size_t offset) const {
+    one.put(d, v, offset);
+    other.put(d, v, offset);
+  }
+  void put_bytes(const std::byte* bytes, std::size_t count, std::size_t offset) const {
+    one.put_bytes(bytes, count, offset);
+    other.put_bytes(bytes, count, offset);
+  }
+};
+
 // The last elements, fewer than a vector, through a padded copy: same instructions, so same bits as the body.
-template <class D, class Op>
-HWY_INLINE void reduce_tail(D d, const Op& op, const Streams& s, std::size_t offset, std::size_t bytes) {
+template <class D, class Op, class Place>
+HWY_INLINE void reduce_tail(D d, const Op& op, const Streams& s, const Place& place, std::size_t offset,
+                            std::size_t bytes) {
   alignas(64) std::byte piece[hn::MaxLanes(d) * sizeof(hn::TFromD<D>)] = {};
   const auto at = [&](std::size_t k) HWY_ATTR {
     std::memcpy(piece, static_cast<const std::byte*>(s.from[k]) + offset, bytes);
@@ -87,17 +112,16 @@ HWY_INLINE void reduce_tail(D d, const Op& op, const Streams& s, std::size_t off
   auto sum = at(0);
   for (std::size_t k = 1; k < s.ways; ++k) sum = op.step(d, sum, at(k));
   store(d, op.last(d, sum), piece);
-  std::memcpy(static_cast<std::byte*>(s.into) + offset, piece, bytes);
+  place.put_bytes(piece, bytes, offset);
 }
 
 // Four vectors of every stream at a time, so that the accumulators stay in registers and each stream is read in runs of
-// 256 bytes. All of a block is read before any of it is written, which is what lets `into` be one of the streams.
-template <class T, class Op>
-HWY_NOINLINE void reduce_streams(const Op& op, const Streams& s) {
+// 256 bytes. All of a block is read before any of it is written, which is what lets a place be one of the streams.
+template <class T, class Op, class Place>
+HWY_NOINLINE void reduce_streams_into(const Place& place, const Op& op, const Streams& s) {
   const hn::ScalableTag<T> d;
   const std::size_t vector = hn::Lanes(d) * sizeof(T);
   const std::size_t bytes = s.count * sizeof(T);
-  std::byte* const into = static_cast<std::byte*>(s.into);
   std::size_t offset = 0;
   for (; bytes - offset >= 4 * vector; offset += 4 * vector) {
     const auto at = [&](std::size_t k, std::size_t v) HWY_ATTR {
@@ -110,13 +134,20 @@ HWY_NOINLINE void reduce_streams(const Op& op, const Streams& s) {
       c = op.step(d, c, at(k, 2));
       e = op.step(d, e, at(k, 3));
     }
-    store(d, op.last(d, a), into + offset);
-    store(d, op.last(d, b), into + offset + vector);
-    store(d, op.last(d, c), into + offset + 2 * vector);
-    store(d, op.last(d, e), into + offset + 3 * vector);
+    place.put(d, op.last(d, a), offset);
+    place.put(d, op.last(d, b), offset + vector);
+    place.put(d, op.last(d, c), offset + 2 * vector);
+    place.put(d, op.last(d, e), offset + 3 * vector);
   }
-  for (; bytes - offset >= vector; offset += vector) store(d, reduce_at(d, op, s, offset), into + offset);
-  if (offset < bytes) reduce_tail(d, op, s, offset, bytes - offset);
+  for (; bytes - offset >= vector; offset += vector) place.put(d, reduce_at(d, op, s, offset), offset);
+  if (offset < bytes) reduce_tail(d, op, s, place, offset, bytes - offset);
+}
+
+template <class T, class Op>
+void reduce_streams(const Op& op, const Streams& s) {
+  const OnePlace into{static_cast<std::byte*>(s.into)}, also{static_cast<std::byte*>(s.also)};
+  if (s.also == nullptr) reduce_streams_into<T>(into, op, s);
+  else reduce_streams_into<T>(TwoPlaces{into, also}, op, s);
 }
 
 // One vector of `From` elements to one of `To` elements by `convert(from vector)`, over arrays.

@@ -59,6 +59,7 @@ void combine_wide(Work work, const Streams& streams) {
     U128 sum = load<U128>(streams.from[0], i);
     for (std::size_t k = 1; k < streams.ways; ++k) sum += load<U128>(streams.from[k], i);
     store(streams.into, i, sum);
+    if (streams.also != nullptr) store(streams.also, i, sum);
   }
 }
 

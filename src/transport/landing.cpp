@@ -97,27 +97,35 @@ void LandingSender::accept(const LandingPlace& place, std::byte* memory) {
   header_->accepted.store(place.number, std::memory_order_seq_cst);
 }
 
-Result<std::size_t> LandingSender::write(std::span<const std::byte> bytes, std::uint64_t consumed) {
-  GRADSYNC_CHECK(memory_ != nullptr && bytes.size() <= bytes_ - landed_);
+Result<std::span<std::byte>> LandingSender::begin_write(std::uint64_t wanted, std::uint64_t consumed,
+                                                        std::uint64_t ahead) {
+  if (memory_ == nullptr) return std::span<std::byte>();  // it is full
   std::uint64_t allowed = header_->allowed.load(std::memory_order_acquire);
   if (allowed > bytes_)
     return failure(ErrorCode::protocol, "landing: the receiver allowed byte {}, expected at most {}", allowed, bytes_);
   looked_ = allowed;
-  if (after_ != LandingPlace::kNever && consumed > after_)
-    allowed = std::max(allowed, std::min(consumed - after_, bytes_));
+  if (after_ != LandingPlace::kNever && consumed >= after_) {
+    std::uint64_t read = consumed - after_;
+    if (read == landed_) read += ahead;
+    allowed = std::max(allowed, std::min(read, bytes_));
+  }
   allowed = std::max(allowed, landed_);
   const auto count = static_cast<std::size_t>(
-      std::min<std::uint64_t>({bytes.size(), allowed - landed_, std::uint64_t{limits::piece_bytes}}));
+      std::min<std::uint64_t>({wanted, allowed - landed_, std::uint64_t{limits::piece_bytes}}));
   header_->writing.store(1, std::memory_order_seq_cst);
   const bool withdrawn = header_->withdrawn.load(std::memory_order_seq_cst) != 0;
-  if (!withdrawn && count > 0) std::memcpy(memory_ + landed_, bytes.data(), count);
-  header_->writing.store(0, std::memory_order_release);
+  if (withdrawn || count == 0) header_->writing.store(0, std::memory_order_release);
   if (withdrawn) return failure(ErrorCode::peer_lost, "the receiver has ended its operation");
-  if (count == 0) return std::size_t{0};
+  return std::span(memory_ + landed_, count);
+}
+
+void LandingSender::end_write(std::size_t count) {
+  GRADSYNC_CHECK(memory_ != nullptr && count <= bytes_ - landed_);
+  header_->writing.store(0, std::memory_order_release);
+  if (count == 0) return;
   landed_ += count;
   header_->landed.store(landed_, std::memory_order_seq_cst);
   if (landed_ == bytes_) memory_ = nullptr;
-  return count;
 }
 
 bool LandingSender::changed() {

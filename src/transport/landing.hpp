@@ -100,9 +100,12 @@ class LandingSender {
   std::optional<LandingPlace> offered(std::uint64_t position, std::uint64_t fingerprint) const;
   void accept(const LandingPlace& place, std::byte* memory);
   bool landing() const { return memory_ != nullptr; }
-  // Writes as much of `bytes` as is allowed now, at most limits::piece_bytes. peer_lost if the offer was withdrawn. `consumed`: of
-  // the reverse stream.
-  Result<std::size_t> write(std::span<const std::byte> bytes, std::uint64_t consumed);
+  // The place of the next bytes, at most `wanted` and limits::piece_bytes, as far as it may be written now; empty if not at all.
+  // peer_lost if the offer was withdrawn. `consumed`: of the reverse stream; `ahead`: bytes of it that are read in step with this
+  // write, each before its like is written, and then consumed. The write is announced until end_write, which says
+  // how many of the bytes were written, and must follow soon.
+  Result<std::span<std::byte>> begin_write(std::uint64_t wanted, std::uint64_t consumed, std::uint64_t ahead);
+  void end_write(std::size_t count);
   // Whether more was allowed, or the offer withdrawn, since the last write or call of this.
   bool changed();
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "transport/loopback.hpp"
@@ -154,6 +155,26 @@ TEST_P(Landing, WhatWasReadMayBeOverwritten) {
   EXPECT_EQ(*sender().land(kOne, data_), 5000u);
   EXPECT_EQ(place_[4999], std::byte{42});
   EXPECT_EQ(place_[5000], std::byte{0});
+}
+
+// What is read in step with the write may be overwritten, but only where both are at the same byte.
+TEST_P(Landing, WhatIsBeingReadMayBeOverwritten) {
+  ASSERT_TRUE(receiver().offer_landing(kZero, {0, kFingerprint, place_, 0}));
+  ASSERT_TRUE(sender().take_landing(kOne, 8, kFingerprint));
+  ASSERT_EQ(**receiver().lend(kZero, place_, kBytes), 0u);
+  ASSERT_EQ(sender().peek(kOne, 1)->size(), kBytes);
+  auto into = sender().begin_land(kOne, 9000, 6000);
+  ASSERT_TRUE(into.ok());
+  EXPECT_EQ(into->size(), 6000u);
+  std::ranges::fill(*into, std::byte{7});
+  sender().end_land(kOne, 6000);
+  EXPECT_EQ(place_[5999], std::byte{7});
+  ASSERT_TRUE(sender().consume(kOne, 6000));
+  ASSERT_TRUE(sender().consume(kOne, 1000));
+  into = sender().begin_land(kOne, 9000, 6000);
+  EXPECT_EQ(into->size(), 1000u) << "1000 bytes behind: their likes were not read in step with it";
+  sender().end_land(kOne, 0);
+  EXPECT_EQ(**receiver().landed(kZero), 6000u);
 }
 
 TEST_P(Landing, NothingIsWrittenOnceThePlaceIsTakenBack) {

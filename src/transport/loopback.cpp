@@ -81,7 +81,8 @@ class Loopback final : public Transport {
   void end_landing(Peer from) override;
   std::optional<std::uint64_t> sent_position(Peer to) override;
   std::optional<Landing> take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) override;
-  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes) override;
+  Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
+  void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
   int descriptor() const override { return place_.event.get(); }
@@ -270,19 +271,16 @@ std::optional<Transport::Landing> Loopback::take_landing(Peer to, std::uint64_t 
   return Landing{place->skip, place->bytes};
 }
 
-Result<std::size_t> Loopback::land(Peer to, std::span<const std::byte> bytes) {
+Result<std::span<std::byte>> Loopback::begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) {
   if (gone(to.rank)) return lost("send to", to.rank);
-  Outgoing& stream = *opened(to);
   const Incoming* const back = find(to);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    auto written = stream.landing.write(bytes.subspan(done), back ? back->ring.position() : 0);
-    if (!written.ok()) return lost("send to", to.rank);
-    if (*written == 0) break;
-    done += *written;
-    fabric_->wake(to.rank);
-  }
-  return done;
+  auto place = opened(to)->landing.begin_write(wanted, back ? back->ring.position() : 0, ahead);
+  return place.ok() ? place : lost("send to", to.rank);
+}
+
+void Loopback::end_land(Peer to, std::size_t count) {
+  opened(to)->landing.end_write(count);
+  fabric_->wake(to.rank);
 }
 
 bool Loopback::borrow(Incoming& stream) {

@@ -59,7 +59,8 @@ class Router final : public Transport, private Watcher {
   void end_landing(Peer from) override;
   std::optional<std::uint64_t> sent_position(Peer to) override;
   std::optional<Landing> take_landing(Peer to, std::uint64_t position, std::uint64_t fingerprint) override;
-  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes) override;
+  Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
+  void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     for (const Sender& sender : senders_)
@@ -297,13 +298,15 @@ std::optional<Transport::Landing> Router::take_landing(Peer to, std::uint64_t po
   return stream ? stream->take_landing(position, fingerprint) : std::nullopt;
 }
 
-Result<std::size_t> Router::land(Peer to, std::span<const std::byte> bytes) {
+Result<std::span<std::byte>> Router::begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) {
   const Incoming* const back = find(incoming_, to);
-  auto written = find(outgoing_, to)->land(bytes, back ? back->position() : 0);
-  if (written.ok() && *written == 0)
+  auto place = find(outgoing_, to)->begin_land(wanted, back ? back->position() : 0, ahead);
+  if (place.ok() && place->empty())
     if (Status status = gone(to.rank); !status.ok()) return status;
-  return written;
+  return place;
 }
+
+void Router::end_land(Peer to, std::size_t count) { find(outgoing_, to)->end_land(count); }
 
 Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {
   if (Incoming* const stream = find(incoming_, from)) return stream->receive(into);

@@ -87,18 +87,16 @@ class RingOutgoing final : public Outgoing {
     return Transport::Landing{place->skip, place->bytes};
   }
 
-  Result<std::size_t> land(std::span<const std::byte> bytes, std::uint64_t consumed) override {
+  Result<std::span<std::byte>> begin_land(std::uint64_t wanted, std::uint64_t consumed, std::uint64_t ahead) override {
     if (!failure().ok()) return failure_;
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-      auto written = landing_.write(bytes.subspan(done), consumed);
-      if (!written.ok()) return failure_ = peer_.failed(written.status().code, kSend, written.status().message);
-      if (*written == 0) break;
-      done += *written;
-      if (ring_.take_reader_asleep()) bell_.ring();
-    }
-    if (done == 0 && poller_) poller_->collect_sometimes();
-    return done;
+    auto place = landing_.begin_write(wanted, consumed, ahead);
+    if (!place.ok()) return failure_ = peer_.failed(place.status().code, kSend, place.status().message);
+    if (place->empty() && poller_) poller_->collect_sometimes();
+    return place;
+  }
+  void end_land(std::size_t count) override {
+    landing_.end_write(count);
+    if (ring_.take_reader_asleep()) bell_.ring();
   }
 
   const Status& failure() override {

@@ -39,7 +39,12 @@ class Outgoing {
   }
   virtual void withdraw() {}
   virtual std::optional<Transport::Landing> take_landing(std::uint64_t, std::uint64_t) { return std::nullopt; }
-  virtual Result<std::size_t> land(std::span<const std::byte>, std::uint64_t) { return std::size_t{0}; }
+  // `consumed`: of the stream that comes from the peer.
+  virtual Result<std::span<std::byte>> begin_land(std::uint64_t /*wanted*/, std::uint64_t /*consumed*/,
+                                                  std::uint64_t /*ahead*/) {
+    return std::span<std::byte>();
+  }
+  virtual void end_land(std::size_t) {}
   virtual std::optional<std::uint64_t> position() const { return std::nullopt; }  // bytes of the stream that have left
   // True if something changed since the last send or arm.
   virtual bool arm() { return false; }

@@ -92,9 +92,16 @@ class Transport {
   virtual std::optional<Landing> take_landing(Peer, std::uint64_t /*position*/, std::uint64_t /*fingerprint*/) {
     return std::nullopt;
   }
-  // Writes the next bytes of the landing, as many as are allowed, and returns their number. They are not part of the stream: the
-  // message's turn there need not have come.
-  virtual Result<std::size_t> land(Peer, std::span<const std::byte>) { return std::size_t{0}; }
+  // Where the next bytes of the landing are to be written: at most `wanted`, fewer or none as is allowed. They are not part of the
+  // stream: the message's turn there need not have come. `ahead`: so many bytes of the peer's stream to us are read in
+  // step with this write, each before its like is written, and consumed after it. Unless it is empty or a failure,
+  // `end_land` follows at once and says how many were written.
+  virtual Result<std::span<std::byte>> begin_land(Peer, std::uint64_t /*wanted*/, std::uint64_t /*ahead*/) {
+    return std::span<std::byte>();
+  }
+  virtual void end_land(Peer, std::size_t /*count*/) {}
+  // Copies the next bytes of the landing there, as many as are allowed, and returns their number.
+  Result<std::size_t> land(Peer to, std::span<const std::byte> bytes);
 
   // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
   virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;
