@@ -9,7 +9,7 @@ template <std::size_t Ways>
 void add_ways(float* into, std::span<const float* const> from, std::size_t count) {
   const float* p[Ways];
   for (std::size_t k = 0; k < Ways; ++k) p[k] = from[k];
-#pragma GCC ivdep
+#pragma omp simd  // `into` is the first input or apart from all
   for (std::size_t i = 0; i < count; ++i) {
     float sum = p[0][i];
 #pragma GCC unroll 8
@@ -21,7 +21,7 @@ void add_ways(float* into, std::span<const float* const> from, std::size_t count
 }  // namespace
 
 void copy(float* __restrict into, const float* __restrict from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) { into[i] = from[i]; }
+  for (std::size_t i = 0; i < count; ++i) into[i] = from[i];
 }
 
 void add(float* into, std::span<const float* const> from, std::size_t count) {
