@@ -1,11 +1,11 @@
 #include "base/descriptor.hpp"
 
-#include <unistd.h>
+#include "base/own_sockets.hpp"
 
 namespace gradsync {
 
 void Descriptor::reset(int fd) {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) close_descriptor(fd_);
   fd_ = fd;
 }
 

@@ -92,7 +92,7 @@ void Endpoint::Acceptor::wait_and_handle() {
 
 void Endpoint::Acceptor::accept_all(const Descriptor& listener, bool local) {
   for (int taken = 0; taken < kEventsMax; ++taken) {
-    Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor socket = accept_from(listener);
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         drop_oldest();

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/own_sockets.hpp"
+
 namespace gradsync {
 namespace {
 
@@ -30,6 +32,10 @@ Result<SocketAddress> abstract_address(std::string_view name) {
   return out;
 }
 
+Descriptor stream_socket(int family) {
+  return own_socket([&] { return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+}
+
 void set(int socket, int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof value); }
 
 Status no_socket(std::string_view what, int error) {
@@ -41,7 +47,7 @@ Status no_socket(std::string_view what, int error) {
 }  // namespace
 
 Result<Descriptor> listen_tcp(const Address& address, bool dual) {
-  Descriptor socket(::socket(address.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket = stream_socket(address.ipv6 ? AF_INET6 : AF_INET);
   if (!socket) return failure(ErrorCode::unavailable, "cannot open a socket: {}", errno_text(errno));
   if (address.ipv6) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, dual ? 0 : 1);
   // A fixed port whose last owner's connections still linger is ours to take; a live listener's is not.
@@ -57,7 +63,7 @@ Result<Descriptor> listen_tcp(const Address& address, bool dual) {
 Result<Descriptor> listen_abstract(std::string_view name) {
   const auto at = abstract_address(name);
   if (!at) return at.status();
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket = stream_socket(AF_UNIX);
   if (!socket) return failure(ErrorCode::unavailable, "cannot open a UNIX socket: {}", errno_text(errno));
   if (::bind(socket.get(), at->get(), at->length) != 0 || ::listen(socket.get(), kBacklog) != 0)
     return failure(ErrorCode::unavailable, "cannot listen on abstract UNIX socket {}: {}", name, errno_text(errno));
@@ -65,7 +71,7 @@ Result<Descriptor> listen_abstract(std::string_view name) {
 }
 
 Result<Descriptor> connect_tcp(const Address& address) {
-  Descriptor socket(::socket(address.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket = stream_socket(address.ipv6 ? AF_INET6 : AF_INET);
   if (!socket) return no_socket("a socket", errno);
   set(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   const SocketAddress to = to_socket_address(address);
@@ -81,7 +87,7 @@ Result<Descriptor> connect_tcp(const Address& address) {
 Result<Descriptor> connect_abstract(std::string_view name, Deadline deadline) {
   const auto to = abstract_address(name);
   if (!to) return to.status();
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor socket = stream_socket(AF_UNIX);
   if (!socket) return no_socket("a UNIX socket", errno);
   while (::connect(socket.get(), to->get(), to->length) != 0) {
     const int error = errno;
@@ -92,6 +98,10 @@ Result<Descriptor> connect_abstract(std::string_view name, Deadline deadline) {
     std::this_thread::sleep_for(kRetryPause);
   }
   return socket;
+}
+
+Descriptor accept_from(const Descriptor& listener) {
+  return own_socket([&] { return ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
 }
 
 Status connect_outcome(int socket) {

@@ -1,4 +1,4 @@
-// The few socket calls that comm/ needs, non-blocking and close-on-exec throughout.
+// The few socket calls that comm/ needs, non-blocking and close-on-exec throughout; a forked child does not keep them open.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,9 @@ Result<Descriptor> connect_tcp(const Address& address);
 Result<Descriptor> connect_abstract(std::string_view name, Deadline deadline);
 // What became of connect_tcp's connection once the socket is writable: ok or the reason.
 Status connect_outcome(int socket);
+
+// The next connection of a listener, or nothing and errno.
+Descriptor accept_from(const Descriptor& listener);
 
 Address local_address(int socket);
 std::string local_abstract_name(int socket);

@@ -100,7 +100,7 @@ class StoreServer::Loop {
 
   void accept_all() {
     for (int taken = 0; taken < kEventsMax; ++taken) {
-      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      Descriptor socket = accept_from(listener_);
       if (!socket) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
           if (!pending_.empty()) drop(pending_.front());

@@ -57,6 +57,13 @@ class Failures(unittest.TestCase):
         self.assertIn("rank 0 lost peer 1", results[0][1])
         self.assertIn("rank 2 lost peer 1", results[2][1])
 
+    def test_a_killed_rank_is_lost_although_a_forked_child_of_it_lives(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                results = without_launcher(2, WORKER, "killed_while_a_child_lives", environment={"GRADSYNC_OPTIONS": f"transport={transport}"})
+                self.assertEqual([code for code, _ in results], [0, -signal.SIGKILL], results)
+                self.assertIn("rank 0 heard PeerLostError of peer 1", results[0][1])
+
     def test_a_forked_child_is_told_so_and_harms_nobody(self):
         code, output = on_processes(2, WORKER, "forked")
         self.assertEqual(code, 0, output)

@@ -68,12 +68,12 @@ def on_processes(size, script, *arguments, seconds=60, environment=None):
     return run(command, seconds + 10, environment)
 
 
-def without_launcher(size, script, *arguments, seconds=60):
+def without_launcher(size, script, *arguments, seconds=60, environment=None):
     """The same without a launcher that would end the others when one fails: each rank's exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [start([sys.executable, "-B", script, *arguments],
                        {"GRADSYNC_RANK": str(rank), "GRADSYNC_SIZE": str(size),
-                        "GRADSYNC_RENDEZVOUS": f"file://{folder}/meeting"}) for rank in range(size)]
+                        "GRADSYNC_RENDEZVOUS": f"file://{folder}/meeting", **(environment or {})}) for rank in range(size)]
         return [finish(process, seconds) for process in ranks]
 
 

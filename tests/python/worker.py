@@ -85,6 +85,32 @@ def killed():
         say(f"rank {comm.rank} lost peer {error.peer}")
 
 
+def killed_while_a_child_lives():
+    """Rank 1 dies, but not its child, which lives until rank 0 has ended."""
+    lifeline = os.environ["GRADSYNC_RENDEZVOUS"][len("file://"):] + "-lifeline"
+    comm = gradsync.create(timeout=60)
+    if comm.rank == 0:
+        os.mkfifo(lifeline)
+        held = os.open(lifeline, os.O_RDWR)
+    comm.barrier()
+    comm.all_reduce(array.array("i", [1]))
+    if comm.rank == 1:
+        if os.fork() == 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            with open(lifeline) as end:
+                end.read()
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        comm.all_reduce(array.array("i", [1]))
+    except gradsync.Error as error:
+        say(f"rank {comm.rank} heard {type(error).__name__} of peer {error.peer}")
+    finally:
+        os.close(held)
+
+
 def forked():
     """A child has no part in the group of its parent, and harms nobody when it goes."""
     comm = gradsync.create(timeout=60)
