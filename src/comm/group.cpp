@@ -15,13 +15,9 @@
 namespace gradsync {
 namespace {
 
-constexpr auto kNapMax = std::chrono::milliseconds(500);     // a sleeper looks around this often, whatever happens
-constexpr auto kSuspicion = std::chrono::milliseconds(100);  // from "rank r is gone" to a verdict
-constexpr auto kTellWaitingAfter = std::chrono::milliseconds(200);  // of standstill; doubled each time
-constexpr auto kTellWaitingTimeout = std::chrono::milliseconds(50);
-constexpr std::uint32_t kPassesPerLook = 256;          // busy passes between two looks at the clock
-constexpr std::uint32_t kAnyRank = ~std::uint32_t{0};  // receives of any rank have numbers of their own
-constexpr std::uint32_t kEveryoneIsTold = 64;          // above, verdicts spread along rank ± 2^k
+constexpr auto kNapMax = std::chrono::milliseconds(500);  // a sleeper looks around this often, whatever happens
+constexpr std::uint32_t kPassesPerLook = 256;             // busy passes between two looks at the clock
+constexpr std::uint32_t kAnyRank = ~std::uint32_t{0};     // receives of any rank have numbers of their own
 
 void relax() {
 #if defined(__x86_64__)
@@ -152,23 +148,6 @@ Status Group::recorded_failure() {
   return failure_;
 }
 
-// A needed stream has ended. Its owner may have left because of a failure elsewhere: the launcher's word and the peers'
-// verdicts say so, now or within the time of grace.
-void Group::suspect_ended_streams() {
-  if (!engine_->failure_cause().ok() || (suspected_ && suspected_->stream_ended)) return;
-  const TimePoint now = std::chrono::steady_clock::now();
-  take_notices(now);
-  if (!engine_->failure_cause().ok()) return;
-  if (suspected_) return fail_for_loss(suspected_->verdict);
-  suspected_ = Suspected{now + kSuspicion, engine_->suspicion(), true};
-}
-
-// The launcher knows that a process is gone, and a stream that was needed has ended: no need to wait any longer.
-void Group::fail_for_loss(Status verdict) {
-  verdict.message += fmt::format(" ({})", engine_->suspicion().message);
-  engine_->fail(verdict);
-}
-
 void Group::take_submissions() {
   std::vector<std::unique_ptr<Operation>> taken;
   {
@@ -188,75 +167,6 @@ void Group::attend(TimePoint now) {
     if (suspected_ && now >= suspected_->when) engine_->fail(suspected_->verdict);
   });
   if (!engine_->failure_cause().ok()) record_failure(engine_->failure_cause(), true);
-}
-
-// Two ranks that wait for each other in different calls send nothing that could tell them so.
-void Group::say_where_we_wait(TimePoint now) {
-  const std::optional<Engine::Waiting> waiting = notifier_ ? engine_->waiting() : std::nullopt;
-  if (!waiting || !standstill_.tell_at || standstill_.movements != engine_->movements()) {
-    standstill_ = {engine_->movements(), std::nullopt, kTellWaitingAfter};
-    if (waiting) standstill_.tell_at = now + kTellWaitingAfter;
-    return;
-  }
-  if (now < *standstill_.tell_at) return;
-  standstill_.pause *= 2;
-  standstill_.tell_at = now + standstill_.pause;
-  const FrameBytes header = encode(waiting->header);
-  const std::uint32_t peer = waiting->peer;
-  notifier_->tell({&peer, 1}, waiting_notice(header), Deadline::after(kTellWaitingTimeout));
-}
-
-void Group::take_notices(TimePoint now) {
-  if (!notifier_ || !engine_->failure_cause().ok()) return;
-  Notice notice;
-  while (notifier_->take(notice)) {
-    Status verdict = notice.status;
-    if (is_waiting_notice(verdict)) {
-      const auto header = decode_frame(std::as_bytes(std::span(verdict.message)));
-      if (header && header->epoch == epoch_) engine_->hear_waiting(notice.from, *header);
-      if (!engine_->failure_cause().ok()) return;  // the caller tells the others
-      continue;
-    }
-    // The launcher's word that a process is gone: what is under way may still end well.
-    if (verdict.code == ErrorCode::peer_lost && verdict.peer == static_cast<int>(notice.from)) {
-      if (!engine_->suspicion().ok()) return fail_for_loss(verdict);
-      if (!suspected_) suspected_ = Suspected{now + kSuspicion, verdict, false};
-      continue;
-    }
-    verdict.message += fmt::format(" (told by rank {})", notice.from);
-    engine_->fail(verdict);
-    record_failure(notice.status, size_ > kEveryoneIsTold);
-    return;
-  }
-}
-
-// Keeps the first verdict and, if asked, tells the peers. Holding the baton.
-void Group::record_failure(const Status& verdict, bool tell) {
-  std::shared_ptr<Notifier> notifier;
-  {
-    std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;
-    failure_ = engine_->failure_cause().ok() ? verdict : engine_->failure_cause();
-    notifier = notifier_;
-  }
-  changed_.notify_all();
-  if (tell && notifier && verdict.code != ErrorCode::closed)
-    notifier->tell(told_by_me(), verdict, Deadline::after(limits::notice_timeout));
-}
-
-std::vector<std::uint32_t> Group::told_by_me() const {
-  std::vector<std::uint32_t> ranks;
-  const auto add = [&](std::uint32_t rank) {
-    if (rank != rank_ && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-  };
-  if (size_ <= kEveryoneIsTold)
-    for (std::uint32_t rank = 0; rank < size_; ++rank) add(rank);
-  else
-    for (std::uint32_t distance = 1; distance < size_; distance *= 2) {
-      add((rank_ + distance) % size_);
-      add((rank_ + size_ - distance) % size_);
-    }
-  return ranks;
 }
 
 void Group::sleep(const Completion& completion, TimePoint until) {
@@ -347,6 +257,7 @@ void Group::abort(Status verdict) {
 void Group::close() {
   if (::getpid() != owner_)
     return;  // a forked child: its copy of the lock may be held for ever, and nothing here is its own
+  tell_of_leftovers();
   std::unique_lock lock(mutex_);
   if (closed_) return;
   if (failure_.ok()) failure_ = failure(ErrorCode::closed, "the communicator was destroyed");
@@ -360,6 +271,13 @@ void Group::close() {
   dispose(lock);
   driven_ = false;
   changed_.notify_all();
+}
+
+// A call that has ended here may have been another one elsewhere: a message that nobody took shows it, and the peers are told.
+void Group::tell_of_leftovers() {
+  if (!try_take()) return;
+  if (engine_->idle() && !has_submissions_.load()) attend(std::chrono::steady_clock::now());
+  release();
 }
 
 // Ends what is under way and gives back streams and descriptors, so that the peers see their streams end. Holding the baton

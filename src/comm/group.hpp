@@ -42,7 +42,8 @@ class Group {
 
   // Ends everything with the verdict and tells the peers. Idempotent; the first verdict stays. Any thread.
   void abort(Status verdict);
-  // Ends everything with `closed`, locally, and gives back streams and descriptors. Any thread, idempotent.
+  // Ends everything with `closed`, locally, and gives back streams and descriptors. If it shows by now that a call which ended
+  // well here was another one on a peer, that is the verdict instead, and the peers are told. Any thread, idempotent.
   void close();
 
   // Ok, or why this group has failed. Looks for notices first.
@@ -79,12 +80,16 @@ class Group {
   void suspect_ended_streams();
   void fail_for_loss(Status verdict);
   void announce_completions();
+  void tell_of_leftovers();
   void dispose(std::unique_lock<std::mutex>& lock);
   Status recorded_failure();
   template <class Body>
   void guarded(Body&& body);
   std::vector<std::uint32_t> told_by_me() const;
   void say_where_we_wait(TimePoint now);
+  void tell_where_we_wait(std::uint32_t to, const Engine::Waiting& waiting, std::vector<std::uint32_t> chain);
+  void hear_waiting(const Notice& notice);
+  std::string told(const Notice& notice) const;
 
   const std::uint32_t rank_, size_;
   const std::uint64_t epoch_;
@@ -104,7 +109,7 @@ class Group {
     bool stream_ended = false;
   };
   std::optional<Suspected> suspected_;
-  struct Standstill {  // nothing has moved; the peer that is waited for is told where, again and again ever later
+  struct Standstill {  // nothing has moved; the peer that is waited for is told where, again and again
     std::uint64_t movements = 0;
     std::optional<TimePoint> tell_at;
     std::chrono::nanoseconds pause{0};

@@ -1,8 +1,10 @@
 // Groups under failure: whom they blame, and what they still answer.
 #include "comm/group.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 
 #include "gradsync/communicator.hpp"
@@ -11,6 +13,9 @@
 namespace gradsync {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
 using namespace std::chrono_literals;
 
 std::vector<Communicator> three_threads() {
@@ -54,6 +59,82 @@ TEST(Group, NamesTheRankWhoseNeededStreamEndedWithoutAWord) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::peer_lost) << error.what();
     EXPECT_EQ(error.peer(), 1);
+  }
+}
+
+// What each rank is told when `body` fails on it.
+std::vector<Status> told(std::vector<Communicator>& ranks, const std::function<void(Communicator&)>& body) {
+  std::vector<Status> statuses(ranks.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(ranks[rank]);
+      } catch (const Error& error) { statuses[rank] = error.status(); }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return statuses;
+}
+
+// Rank 2 waits for rank 0, and rank 0 for rank 1, which has not called.
+TEST(Group, BlamesTheRankThatNeverCameAlsoWhereItIsNotWaitedForItself) {
+  Options options;
+  options.timeout = 2s;
+  std::vector<Communicator> ranks = Communicator::threads(4, options);
+  const auto statuses = told(ranks, [](Communicator& comm) {
+    std::vector<float> data(100);
+    if (comm.rank() != 1) comm.all_reduce(view(data), ReduceOp::sum, {.algorithm = Algorithm::recursive_doubling});
+  });
+  for (const int rank : {0, 2, 3}) {
+    const Status& status = statuses[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(status.code, ErrorCode::timeout) << status.message;
+    EXPECT_EQ(status.peer, 1) << status.message;
+    EXPECT_THAT(status.message, HasSubstr("for rank 1")) << rank;
+    EXPECT_THAT(status.message, HasSubstr(rank == 2 ? "waiting for rank 0" : "waiting for rank 1")) << rank;
+  }
+}
+
+TEST(Group, SaysFirstWhatItWaitsForWhereAnotherRanksDeadlinePassed) {
+  std::vector<Communicator> ranks = three_threads();
+  const auto statuses = told(ranks, [](Communicator& comm) {
+    std::vector<float> data(300);
+    CallOptions options{.algorithm = Algorithm::ring};
+    if (comm.rank() == 0) options.timeout = 300ms;
+    if (comm.rank() != 2) comm.all_reduce(view(data), ReduceOp::sum, options);
+  });
+  EXPECT_EQ(statuses[1].code, ErrorCode::timeout);
+  EXPECT_THAT(statuses[1].message,
+              StartsWith("all_reduce #1 (all_reduce of 300 f32, sum, by ring): waiting for rank 0"));
+  EXPECT_THAT(statuses[1].message, HasSubstr("; told by rank 0: all_reduce #1"));
+  EXPECT_THAT(statuses[1].message, HasSubstr("waiting for rank 2"));
+}
+
+// Each is the root and has sent, so that neither call fails.
+TEST(Group, KnowsAtItsEndOfACallThatWasAnotherOneOnAPeer) {
+  std::vector<Communicator> ranks = three_threads();
+  const auto both_roots = [](Communicator& comm) {
+    std::vector<float> data(10);
+    if (comm.rank() < 2) comm.broadcast(view(data), comm.rank(), {.algorithm = Algorithm::flat});
+  };
+  for (const Status& status : told(ranks, both_roots)) EXPECT_TRUE(status.ok()) << status.message;
+  ranks[0].destroy();
+  EXPECT_EQ(ranks[0].status().code, ErrorCode::mismatch);
+  EXPECT_THAT(ranks[0].status().message, AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
+  EXPECT_EQ(ranks[2].status().code, ErrorCode::mismatch) << "it was told, or has seen both messages";
+}
+
+TEST(Group, FindsACallThatWasAnotherOneOnAPeerWhichHasLeft) {
+  std::vector<Communicator> ranks = three_threads();
+  std::vector<float> data(10);
+  ranks[0].broadcast(view(data), 0, {.algorithm = Algorithm::flat});
+  ranks[0].destroy();
+  try {
+    ranks[1].broadcast(view(data), 1, {.algorithm = Algorithm::flat});
+    ranks[1].barrier();
+    FAIL() << "rank 0 has called another broadcast";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("root 0"), HasSubstr("root 1")));
   }
 }
 

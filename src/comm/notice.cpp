@@ -67,10 +67,24 @@ namespace {
 constexpr int kWaitingMark = -2;  // in place of the rank to blame
 }
 
-Status waiting_notice(std::span<const std::byte> frame_header) {
-  return {ErrorCode::mismatch, kWaitingMark,
-          std::string(reinterpret_cast<const char*>(frame_header.data()), frame_header.size())};
+Status waiting_notice(const WaitingWord& word) {
+  std::string chain(4 * std::min(word.chain.size(), kWaitingChainMax), '\0');
+  WireWriter wire(as_writable_bytes(chain));
+  for (std::size_t i = 0; i < chain.size() / 4; ++i) wire.u32(word.chain[i]);
+  return {ErrorCode::mismatch, kWaitingMark, word.frame_header + chain};
 }
+
+std::optional<WaitingWord> waiting_word(const Status& waiting_notice) {
+  const std::string& text = waiting_notice.message;
+  if (text.size() < limits::frame_header_bytes || (text.size() - limits::frame_header_bytes) % 4 != 0)
+    return std::nullopt;
+  WireReader wire(as_bytes(text));
+  WaitingWord word{wire.bytes(limits::frame_header_bytes), {}};
+  while (wire.left() > 0) word.chain.push_back(wire.u32());
+  if (word.chain.size() > kWaitingChainMax) return std::nullopt;
+  return word;
+}
+
 bool is_waiting_notice(const Status& status) {
   return status.code == ErrorCode::mismatch && status.peer == kWaitingMark;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/status.hpp"
@@ -18,9 +19,16 @@ struct Notice {
 };
 
 // A notice may also be a word of where its sender waits: the header of the messages of that collective, in place of a
-// verdict's text. The peer that is waited for finds out whether it has called something else.
-Status waiting_notice(std::span<const std::byte> frame_header);
+// verdict's text. The peer that is waited for finds out whether it has called something else. If it waits in the same call itself,
+// it answers with a chain: the rank that it waits for, whom that one is known to wait for, and so on.
+struct WaitingWord {
+  std::string frame_header;
+  std::vector<std::uint32_t> chain;  // empty unless it is an answer
+};
+inline constexpr std::size_t kWaitingChainMax = 64;
+Status waiting_notice(const WaitingWord& word);
 bool is_waiting_notice(const Status& status);
+std::optional<WaitingWord> waiting_word(const Status& waiting_notice);  // nothing if it is malformed
 
 // Tells `status` to the ranks `to` of the membership's group, all at the same time. Returns when the bytes are with the
 // kernel for each, or at the deadline; peers that cannot be reached are skipped (they are dead or done). The text is cut

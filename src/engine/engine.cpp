@@ -81,7 +81,7 @@ bool Engine::attend(TimePoint now) {
   };
   look(collectives_);
   if (Status gone = receives_.find_everyone_gone(); !gone.ok()) fail_or_suspect(gone);
-  if (problem.ok() && earliest_ && earliest_->passed(now)) problem = find_overdue(now);
+  if (problem.ok() && earliest_ && earliest_->passed(now)) problem = with_chain(find_overdue(now));
   if (!problem.ok()) fail(problem);
   return moved || !failed_.ok();
 }
@@ -147,6 +147,25 @@ Status Engine::overdue(const Operation& operation, const Operation& front) const
                       describe(operation.request().call),
                       peer < 0 ? "nobody" : transport_->name(static_cast<std::uint32_t>(peer)),
                       execution.waits_in_words(), front.name());
+}
+
+std::vector<std::uint32_t> Engine::chain_of(std::uint64_t sequence, std::uint32_t peer) const {
+  const bool heard = chain_.sequence == sequence && !chain_.ranks.empty() && chain_.ranks.front() == peer;
+  return heard ? chain_.ranks : std::vector<std::uint32_t>{peer};
+}
+
+// Blames the last of those that wait for one another.
+Status Engine::with_chain(Status late) const {
+  const std::optional<Waiting> mine = late.ok() ? std::nullopt : waiting();
+  if (!mine || late.peer != static_cast<int>(mine->peer)) return late;
+  const std::vector<std::uint32_t> chain = chain_of(mine->header.sequence, mine->peer);
+  if (chain.size() < 2) return late;
+  late.message += fmt::format("; rank {} waits", chain.front());
+  for (std::size_t i = 1; i < chain.size(); ++i)
+    late.message += fmt::format("{} for {}", i == 1 ? "" : ", which waits", transport_->name(chain[i]));
+  late.message += ", of which nothing is heard";
+  late.peer = static_cast<int>(chain.back());
+  return late;
 }
 
 void Engine::fail(const Status& cause) {

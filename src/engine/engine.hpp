@@ -39,6 +39,11 @@ class Engine {
   std::optional<Waiting> waiting() const;
   // A peer waits in that collective: fails the engine with a mismatch if this rank has called, or calls, another.
   void hear_waiting(std::uint32_t from, const FrameHeader& header);
+  // The peer that is waited for in collective `sequence` waits there for another, and so on: chain[0] for chain[1] …; nothing
+  // is known of the last. A deadline's error says so.
+  void hear_chain(std::uint64_t sequence, std::vector<std::uint32_t> chain) { chain_ = {sequence, std::move(chain)}; }
+  // What it has heard of whom that peer waits for, the peer among it; only itself if nothing.
+  std::vector<std::uint32_t> chain_of(std::uint64_t sequence, std::uint32_t peer) const;
   std::uint64_t movements() const { return movements_; }  // passes in which something moved
 
   bool idle() const { return collectives_.empty() && sends_.empty() && receives_.empty(); }
@@ -61,6 +66,7 @@ class Engine {
   Status check_waiters() const;
   Status check_leftovers();
   Status find_overdue(TimePoint now);
+  Status with_chain(Status late) const;
   Status overdue(const Operation& operation, const Operation& front) const;
 
   std::unique_ptr<Transport> transport_;
@@ -74,6 +80,10 @@ class Engine {
   std::uint64_t completed_sequence_ = 0;  // of the collectives
   std::uint32_t rank_ = 0;
   std::map<std::uint32_t, FrameHeader> waiters_;  // by rank: where it said that it waits
+  struct Chain {
+    std::uint64_t sequence = 0;
+    std::vector<std::uint32_t> ranks;
+  } chain_;
   std::uint64_t movements_ = 0;
   Status failed_, suspicion_;
 };
