@@ -33,6 +33,9 @@ struct Options {
   // Where the ranks meet, in place of a rendezvous, which is empty then; rank and size are given. Used by `create`
   // only, and not kept.
   std::shared_ptr<KeyValueStore> store;
+  // What the ranks that meet there come for, in words of the program ("the group of ranks [0, 2]"), at most 512 bytes. Ranks that
+  // come for different things are told what each said, instead of being taken for one group.
+  std::string agreement;
   std::string interface;
 
   TransportKind transport = TransportKind::automatic;  // automatic: shm inside a host, tcp between hosts; not loopback

@@ -228,6 +228,30 @@ TEST(KeyValueMeeting, RanksThatDisagreeOnTheSizeAllHearIt) {
     }
 }
 
+TEST(KeyValueMeeting, RanksThatComeForDifferentThingsAllHearWhatEachSaid) {
+  for (const std::int64_t other : {1, 2}) {  // a rank that is free, and one that another worker has
+    auto store = std::make_shared<Dictionary>();
+    const auto come = [&](std::int64_t rank, std::string what) {
+      Options options = options_of(rank, 3, store);
+      options.agreement = std::move(what);
+      return options;
+    };
+    Status told;
+    std::thread first([&] { told = join(come(2, "the group of ranks [0, 1, 2]")).status(); });
+    static_cast<void>(store->get("gradsync/first", 20s));
+    const auto joined = join(come(other, "the group of ranks [0, 2, 3]"));
+    ASSERT_FALSE(joined);
+    EXPECT_EQ(joined.status().code, ErrorCode::mismatch);
+    EXPECT_THAT(joined.status().message,
+                HasSubstr(fmt::format("rank {} comes for the group of ranks [0, 2, 3], rank 2 for the "
+                                      "group of ranks [0, 1, 2]",
+                                      other)));
+    first.join();
+    EXPECT_EQ(told.code, ErrorCode::peer_lost);
+    EXPECT_THAT(told.message, HasSubstr("rank 2 for the group of ranks [0, 1, 2]"));
+  }
+}
+
 TEST(KeyValueMeeting, VersionsThatDifferAreBothNamed) {
   const auto place = std::make_shared<Dictionary>();
   const auto store = std::make_shared<Prefixed>(place, "");

@@ -50,10 +50,13 @@ Result<Joining> check(const Options& options) {
                            options.size - 1));
   if (options.host.size() > kLabelBytesMax)
     return bad(fmt::format("host label has {} bytes, at most {} are possible", options.host.size(), kLabelBytesMax));
+  if (options.agreement.size() > kAgreementBytesMax)
+    return bad(fmt::format("what the ranks come for has {} bytes, at most {} are possible", options.agreement.size(),
+                           kAgreementBytesMax));
   Joining joining;
   joining.options = options;
   joining.identity = {"default", static_cast<std::uint32_t>(options.rank), static_cast<std::uint32_t>(options.size),
-                      process_identity()};
+                      process_identity(), options.agreement};
   const Nanoseconds timeout =
       options.start_timeout.count() > 0 ? options.start_timeout : limits::rendezvous_timeout_default;
   joining.deadline = Deadline::after(timeout);
@@ -220,7 +223,7 @@ Status alone(Joining& joining) {
 Result<Joined> join(const Options& options) {
   auto joining = check(options);
   if (!joining) return joining.status();
-  const bool without_store = options.size == 1 && options.rendezvous.empty();
+  const bool without_store = options.size == 1 && options.rendezvous.empty() && options.agreement.empty();
   if (!without_store && !options.store) {
     if (options.rendezvous.empty())
       return failure(ErrorCode::invalid_argument, "no rendezvous: {} ranks need GRADSYNC_RENDEZVOUS to find each other",

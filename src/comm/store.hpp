@@ -14,7 +14,8 @@ namespace gradsync {
 struct StoreIdentity {
   std::string job;
   std::uint32_t rank = 0, size = 0;
-  std::uint64_t process = 0;  // process_identity()
+  std::uint64_t process = 0;   // process_identity()
+  std::string agreement = {};  // Options::agreement
 };
 
 class Store {

@@ -30,17 +30,18 @@ std::string rank_key(std::uint32_t rank) { return fmt::format("gradsync/rank/{}"
 struct First {
   std::uint64_t job = 0;
   std::uint32_t rank = 0, size = 0;
-  std::string version;
+  std::string version, agreement;
 };
 
 std::string encode(const First& first) {
-  std::string out(kMagic.size() + 16 + first.version.size(), '\0');
+  const std::string words = first.agreement.empty() ? first.version : first.version + '\0' + first.agreement;
+  std::string out(kMagic.size() + 16 + words.size(), '\0');
   WireWriter wire(as_writable_bytes(out));
   wire.bytes(kMagic);
   wire.u64(first.job);
   wire.u32(first.rank);
   wire.u32(first.size);
-  wire.bytes(first.version);
+  wire.bytes(words);
   return out;
 }
 
@@ -52,9 +53,17 @@ Result<First> decode_first(std::string_view bytes) {
   first.rank = wire.u32();
   first.size = wire.u32();
   first.version = wire.bytes(wire.left());
+  if (const std::size_t end = first.version.find('\0'); end != std::string::npos) {
+    first.agreement = first.version.substr(end + 1);
+    first.version.resize(end);
+  }
   if (ours && wire.ok()) return first;
   return failure(ErrorCode::protocol, "the program's store has {} bytes under gradsync/first that are not gradsync's",
                  bytes.size());
+}
+
+std::string_view purpose(std::string_view agreement) {
+  return agreement.empty() ? std::string_view("nothing in particular") : agreement;
 }
 
 Status left(std::uint32_t rank, std::string_view why) {
@@ -126,18 +135,25 @@ Result<std::unique_ptr<KeyValueMeeting>> KeyValueMeeting::open(std::shared_ptr<K
                                                                const StoreIdentity& identity, std::string version,
                                                                Deadline deadline) {
   std::unique_ptr<KeyValueMeeting> meeting(new KeyValueMeeting(std::move(store), identity, std::move(version)));
-  if (Status status = meeting->claim(); !status) return status;
+  if (Status status = meeting->claim(deadline); !status) {
+    if (status.code == ErrorCode::mismatch) meeting->fail(status.message);
+    return status;
+  }
   if (Status status = meeting->enter(deadline); !status) return meeting->fail(status.message), status;
   return meeting;
 }
 
-// The others know nothing of a worker that is refused here.
-Status KeyValueMeeting::claim() {
+// The others know nothing of a worker that is refused here, unless it came for something else: then somebody here is wrong.
+Status KeyValueMeeting::claim(Deadline deadline) {
   const std::string key = rank_key(identity_.rank);
   const auto claims = add(key, 1);
   if (!claims) return claims.status();
   if (*claims == 1) return {};
   if (const auto undone = add(key, -1); !undone) return undone.status();
+  if (!identity_.agreement.empty()) {  // it may be a meeting for something else
+    const auto first = wait_for("gradsync/first", earlier(deadline, Deadline::after(kLookAround)));
+    if (Status status = first ? check_first(*first) : Status{}; status.code == ErrorCode::mismatch) return status;
+  }
   return failure(
       ErrorCode::invalid_argument,
       "rank {} is already taken: by another worker, or by an earlier meeting at this place of the store (each "
@@ -151,7 +167,8 @@ Status KeyValueMeeting::enter(Deadline deadline) {
   if (*entered == 1) {
     opening_ = true;
     job_ = random_number();
-    Status status = set("gradsync/first", encode(First{job_, identity_.rank, identity_.size, version_}));
+    Status status =
+        set("gradsync/first", encode(First{job_, identity_.rank, identity_.size, version_, identity_.agreement}));
     opening_ = !status.ok();
     return status;
   }
@@ -168,6 +185,9 @@ Status KeyValueMeeting::check_first(std::string_view bytes) {
   if (first->version != version_)
     return peer_failure(ErrorCode::protocol, peer, "rank {} has gradsync {}, rank {} has gradsync {}", identity_.rank,
                         version_, first->rank, first->version);
+  if (first->agreement != identity_.agreement)
+    return peer_failure(ErrorCode::mismatch, peer, "rank {} comes for {}, rank {} for {}", identity_.rank,
+                        purpose(identity_.agreement), first->rank, purpose(first->agreement));
   if (first->size != identity_.size)
     return peer_failure(ErrorCode::invalid_argument, peer,
                         "ranks disagree on the world size: rank {} says {}, rank {} says {}", identity_.rank,
@@ -262,7 +282,7 @@ Status KeyValueMeeting::settle(Deadline) {
 // In a gather that all have come to the last of them speaks; the others go on and hear it in the next.
 void KeyValueMeeting::fail(const std::string& why) {
   if (opening_)
-    (void)set("gradsync/first", encode(First{0, identity_.rank, 0, why.substr(0, limits::notice_bytes_max)}));
+    (void)set("gradsync/first", encode(First{0, identity_.rank, 0, why.substr(0, limits::notice_bytes_max), {}}));
   for (const std::uint32_t number : {gathered_ + 1, gathered_ + 2}) {
     const auto count = add(gather_key(number, "count"), kGaveUp);
     if (!count) return;

@@ -3,8 +3,8 @@
 // Under "gradsync/":
 //   rank/R    number: 1 since rank R entered, 1 more at each gather after the first
 //   entered   number: of ranks; the one that makes it 1 sets `first`
-//   first     "GSYKV1", u64 number of the meeting, u32 its rank, u32 the world size, its library's version; or of size 0
-//             and why it gave up
+//   first     "GSYKV1", u64 number of the meeting, u32 its rank, u32 the world size, its library's version and, behind a zero byte,
+//             what it comes for, if it says so; or of size 0 and why it gave up
 //   G/R       what rank R brings to gather G, counted from 1
 //   G/count   number: of ranks that have brought it, and 2^32 more for each that gave up before all had
 //   G/all     u8 1, for each rank u32 bytes and the bytes; or u8 2, u32 rank that gave up, why
@@ -26,10 +26,12 @@
 
 namespace gradsync {
 
+inline constexpr std::size_t kAgreementBytesMax = 512;
+
 class KeyValueMeeting final : public Store {
  public:
-  // Enters. invalid_argument: another worker has this rank, or a meeting was here before; ranks disagree on the size.
-  // protocol: their versions differ. `version` is this library's.
+  // Enters. invalid_argument: another worker has this rank, or a meeting was here before; ranks disagree on the size. mismatch: they
+  // come for different things. protocol: their versions differ. `version` is this library's.
   static Result<std::unique_ptr<KeyValueMeeting>> open(std::shared_ptr<KeyValueStore> store,
                                                        const StoreIdentity& identity, std::string version,
                                                        Deadline deadline);
@@ -48,7 +50,7 @@ class KeyValueMeeting final : public Store {
         version_(std::move(version)) {}
 
   Status enter(Deadline deadline);
-  Status claim();
+  Status claim(Deadline deadline);
   Status check_first(std::string_view bytes);
   Result<std::vector<std::string>> collect(std::uint32_t number, Deadline deadline);
   Result<std::vector<std::string>> take_part(std::uint32_t number, const std::string& blob, Deadline deadline);
