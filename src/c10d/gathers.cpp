@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "c10d/call.hpp"
+#include "c10d/overlap.hpp"
 
 namespace gradsync::pytorch {
 namespace {
@@ -66,6 +67,12 @@ std::vector<std::size_t> split_counts(const at::Tensor& tensor, const std::vecto
   return counts;
 }
 
+Tensors all_of(const TensorLists& lists) {
+  Tensors all;
+  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 // Several tensors as bytes in one block, each aligned for any element.
 std::int64_t padded(const at::Tensor& tensor) { return static_cast<std::int64_t>((tensor.nbytes() + 15) / 16 * 16); }
 
@@ -113,7 +120,9 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::allgather(TensorLists& o
       check_writable(kAllGather.name, output);
       check_same_type(kAllGather.name, output, input);
     }
-    check_as_many(kAllGather.name, list[static_cast<std::size_t>(getRank())], input);
+    const at::Tensor& mine = list[static_cast<std::size_t>(getRank())];
+    check_as_many(kAllGather.name, mine, input);
+    check_apart(kAllGather.name, list, {input}, {mine});
     const Elements elements = elements_to_move(kAllGather.name, input.scalar_type());
     const at::Tensor from = readable(input), to = writable_all(list, on.plan.copies, false);
     on.plan.shown = {input};
@@ -134,6 +143,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::_allgather_base(at::Tens
       refuse(fmt::format("{}: the output {} has {} elements, expected {} for the input {} of each of {} ranks",
                          kAllGatherBase.name, describe(output), output.numel(), input.numel() * getSize(),
                          describe(input), getSize()));
+    check_apart(kAllGatherBase.name, {output}, {input}, {block_of(output, getRank(), input)});
     const Elements elements = elements_to_move(kAllGatherBase.name, input.scalar_type());
     const at::Tensor from = readable(input), to = writable(output, on.plan.copies, false);
     on.plan.shown = {input};
@@ -160,6 +170,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::allgather_coalesced(Tens
         check_as_many(name, list[i], inputs[i]);
       }
     }
+    check_apart(name, all_of(outputs), inputs, outputs[static_cast<std::size_t>(getRank())]);
     const std::int64_t bytes = padded(inputs);
     const at::Tensor from = at::zeros({bytes}, at::kByte), to = at::empty({bytes * getSize()}, at::kByte);
     const Tensors sent = places_in(from, 0, inputs);
@@ -191,6 +202,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::gather(TensorLists& outp
       const Tensors& list = for_each_rank(kGather.name, "output", outputs, getSize());
       for (const at::Tensor& output : list) check_writable(kGather.name, output);
       check_all_as_many(kGather.name, list, input);
+      check_apart(kGather.name, list, {input}, {list[static_cast<std::size_t>(getRank())]});
       on.plan.used.push_back(writable_all(list, on.plan.copies, false));
       on.plan.outputs = {list};
       view = view_of(on.plan.used.back(), elements);
@@ -216,6 +228,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::scatter(Tensors& outputs
       const Tensors& list = for_each_rank(kScatter.name, "input", inputs, getSize());
       for (const at::Tensor& input : list) check_dense(kScatter.name, input);
       check_all_as_many(kScatter.name, list, output);
+      check_apart(kScatter.name, {output}, list, place_of(output, getRank(), list.size()));
       on.plan.used.push_back(readable_all(list));
       on.plan.shown = list;
       view = view_of(on.plan.used.back(), elements);
@@ -242,6 +255,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::alltoall_base(at::Tensor
     const Elements elements = elements_to_move(kAllToAllBase.name, input.scalar_type());
     const auto sent = split_counts(input, input_splits, getSize(), elements, "input");
     const auto received = split_counts(output, output_splits, getSize(), elements, "output");
+    check_apart(kAllToAllBase.name, {output}, {input}, {output});
     const at::Tensor from = readable(input), to = writable(output, on.plan.copies, false);
     on.plan.shown = {input};
     on.plan.outputs = {{output}};
@@ -265,6 +279,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::alltoall(Tensors& output
       check_same_type(kAllToAll.name, output, inputs.front());
     }
     const Elements elements = elements_to_move(kAllToAll.name, inputs.front().scalar_type());
+    check_apart(kAllToAll.name, outputs, inputs, outputs);
     const at::Tensor from = readable_all(inputs), to = writable_all(outputs, on.plan.copies, false);
     on.plan.shown = inputs;
     on.plan.outputs = {outputs};

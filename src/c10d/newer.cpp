@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "c10d/call.hpp"
+#include "c10d/overlap.hpp"
 
 namespace gradsync::pytorch {
 
@@ -19,18 +20,44 @@ void check_pairs(const char* name, const Tensors& outputs, const Tensors& inputs
                                  name, outputs.size(), inputs.size())});
 }
 
+// Of pairs whose sizes do not fit, which are refused when their turn comes, there is none.
+Tensors blocks_of(const Tensors& wholes, int rank, const Tensors& parts) {
+  Tensors blocks(wholes.size());
+  for (std::size_t i = 0; i < wholes.size(); ++i)
+    if ((rank + 1) * parts[i].numel() <= wholes[i].numel()) blocks[i] = block_of(wholes[i], rank, parts[i]);
+  return blocks;
+}
+
+template <class Body>
+void spoken_by(const Session& session, const Body& body) {
+  try {
+    const AsMemory guard;
+    body();
+  } catch (const Error& error) {
+    throw Error(Status{error.code(), error.peer(), session.prefix() + ": " + error.what()});
+  }
+}
+
 }  // namespace
 
 // Each is a call of its own, begun in the given order; they overlap.
 ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& options) {
-  check_pairs("all_gather_into_tensor_coalesced", outputs, inputs);
+  const char* name = "all_gather_into_tensor_coalesced";
+  check_pairs(name, outputs, inputs);
+  spoken_by(*session(), [&] { check_apart(name, outputs, inputs, blocks_of(outputs, getRank(), inputs)); });
   return together([&](std::size_t i) { return _allgather_base(outputs[i], inputs[i], options); }, outputs);
 }
 
 ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& options) {
-  check_pairs("reduce_scatter_tensor_coalesced", outputs, inputs);
+  const char* name = "reduce_scatter_tensor_coalesced";
+  check_pairs(name, outputs, inputs);
+  const Tensors places = blocks_of(inputs, getRank(), outputs);
+  Tensors elsewhere;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (!in_place(outputs[i], places[i])) elsewhere.push_back(outputs[i]);
+  spoken_by(*session(), [&] { check_apart(name, outputs), check_apart(name, elsewhere, inputs); });
   return together([&](std::size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], options); }, outputs);
 }
 

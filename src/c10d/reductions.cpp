@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "c10d/call.hpp"
+#include "c10d/overlap.hpp"
 
 namespace gradsync::pytorch {
 namespace {
@@ -71,6 +72,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::allreduce_coalesced(
       check_writable(kAllReduceCoalesced.name, tensor);
       elements_to_reduce(kAllReduceCoalesced.name, tensor.scalar_type(), options.reduceOp);
     }
+    check_apart(kAllReduceCoalesced.name, tensors);
     on.plan.shown = on.plan.used = tensors;
     on.plan.outputs = {tensors};
     for (std::size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
@@ -132,6 +134,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::reduce_scatter(Tensors& 
     if (mine.numel() != output.numel())
       throw Error(
           Status{ErrorCode::invalid_argument, -1, sizes_differ(kReduceScatter.name, mine, output, output.numel())});
+    check_apart(kReduceScatter.name, {output}, list, place_of(output, getRank(), list.size()));
     const Elements elements = elements_to_reduce(kReduceScatter.name, output.scalar_type(), options.reduceOp);
     const at::Tensor from = multiplied(readable_all(list, elements.staged), options.reduceOp, false);
     const at::Tensor to = writable(output, on.plan.copies, false, elements.staged);
@@ -153,6 +156,7 @@ ProcessGroupGradsync::WorkPointer ProcessGroupGradsync::_reduce_scatter_base(
     if (input.numel() != output.numel() * getSize())
       throw Error(Status{ErrorCode::invalid_argument, -1,
                          sizes_differ(kReduceScatterBase.name, input, output, output.numel() * getSize())});
+    if (!in_place(output, block_of(input, getRank(), output))) check_apart(kReduceScatterBase.name, {output}, {input});
     const Elements elements = elements_to_reduce(kReduceScatterBase.name, output.scalar_type(), options.reduceOp);
     const at::Tensor from = multiplied(readable(input, elements.staged), options.reduceOp, false);
     const at::Tensor to = writable(output, on.plan.copies, false, elements.staged);

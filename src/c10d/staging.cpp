@@ -1,8 +1,9 @@
 #include "c10d/staging.hpp"
 
-#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "c10d/overlap.hpp"
 
 namespace gradsync::pytorch {
 namespace {
@@ -59,10 +60,10 @@ void check_dense(const char* call, const at::Tensor& tensor) {
 
 void check_writable(const char* call, const at::Tensor& tensor) {
   check_dense(call, tensor);
-  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+  if (overlaps_itself(tensor))
     refuse(ErrorCode::invalid_argument,
-           fmt::format("{}: elements of the tensor {} share memory (it is expanded), so it cannot be written", call,
-                       describe(tensor)));
+           fmt::format("{}: elements of the tensor {} with strides [{}] share memory, so it cannot be written", call,
+                       describe(tensor), fmt::join(tensor.strides(), ", ")));
 }
 
 const at::Tensor& only(const char* call, const char* what, const std::vector<at::Tensor>& tensors) {

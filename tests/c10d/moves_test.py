@@ -129,7 +129,82 @@ def conjugated_inputs(rank, world):
     assert output[:, 0].tolist() == [complex(each, -1) for each in range(world)]
 
 
+def sharing_memory(rank, world):
+    """What would depend on who moves first is refused on every rank before anything moves, and the group goes on."""
+    whole, mine = torch.zeros(2 * world + 2), torch.ones(2)
+    pieces = [whole[each:each + 2] for each in range(world)]  # each shares an element with the next
+    twice = [whole[:2]] * world
+    columns = torch.zeros(3, world)
+    overlapping = [columns[:, each:each + 2] for each in range(world - 1)] + [torch.zeros(3, 2)]
+    stacked = torch.zeros(6).as_strided((2, 3), (1, 1))  # (0, 1) is (1, 0)
+    apart = [torch.zeros(2) for _ in range(world)]
+    root = dist.GatherOptions()
+    calls = {
+        "all_gather": [lambda: dist.all_gather(pieces, mine), lambda: dist.all_gather(twice, mine),
+                       lambda: dist.all_gather(overlapping, torch.ones(3, 2)), lambda: dist.all_gather(apart, apart[rank - 1]),
+                       lambda: dist.all_gather([torch.zeros(2, 3)] * (world - 1) + [stacked], torch.ones(2, 3))],
+        "all_gather_into_tensor": [lambda: group()._allgather_base(whole[:2 * world], whole[2 * rank + 1:2 * rank + 3]),
+                                   lambda: group()._allgather_base(torch.zeros(2).expand(world, 2), mine)],
+        "all_gather_coalesced": [lambda: group().allgather_coalesced([[piece] for piece in pieces], [mine])],
+        "gather": [lambda: group().gather([pieces] if rank == 0 else [], [mine], root)],
+        "scatter": [lambda: group().scatter([pieces[1]], [pieces] if rank == 0 else [], dist.ScatterOptions())],
+        "all_to_all": [lambda: group().alltoall(pieces, apart), lambda: group().alltoall(apart, [apart[-1]] * world)],
+        "all_to_all_single": [lambda: group().alltoall_base(whole[:2 * world], whole[1:2 * world + 1], [], [])],
+        "reduce_scatter": [lambda: dist.reduce_scatter(apart[rank - 1], apart)],
+        "reduce_scatter_tensor": [lambda: group()._reduce_scatter_base(whole[1:3], whole[:2 * world])],
+        "all_reduce": [lambda: dist.all_reduce(stacked), lambda: dist.all_reduce(torch.zeros(1).expand(3))],
+        "all_reduce_coalesced": [lambda: group().allreduce_coalesced(pieces, dist.AllreduceCoalescedOptions())],
+        "broadcast": [lambda: dist.broadcast(stacked, 0)],
+        "recv": [lambda: group().recv([stacked], (rank + 1) % world, 0)],
+    }
+    for name, refused in calls.items():
+        for number, each in enumerate(refused):
+            if rank > 0 and name in ("gather", "scatter") or rank == 0 and name in ("broadcast", ):
+                continue  # only the root writes several tensors or has inputs; only the others write
+            text = ranks.raised(each)
+            assert f"gradsync rank {rank} of {world}: {name}" in text and "share memory" in text, (name, number, text)
+    assert not whole.any() and not columns.any()
+    dist.all_reduce(mine)
+    assert mine.tolist() == [world] * 2
+
+
+def interleaved(rank, world):
+    """Memory that is shared only as a whole, element by element apart, is fine, and so is working in place."""
+    columns = torch.zeros(3, world)
+    dist.all_gather([columns[:, each] for each in range(world)], torch.full((3,), float(rank)))
+    assert columns.tolist() == [[float(each) for each in range(world)]] * 3
+    numbers = torch.zeros(2 * world, dtype=torch.complex64)
+    dist.all_gather([numbers.real, numbers.imag] + [torch.zeros(2 * world)] * (world > 2), torch.full((2 * world,), float(rank)))
+    assert numbers.tolist() == [complex(0, 1)] * (2 * world)
+    outputs = [torch.full((2,), float(rank)) for _ in range(world)]
+    dist.all_gather(outputs, outputs[rank])
+    assert [output.tolist() for output in outputs] == [[float(each)] * 2 for each in range(world)]
+    whole = torch.zeros(world, 2)
+    whole[rank] = rank
+    group()._allgather_base(whole, whole[rank]).wait()
+    assert whole[:, 1].tolist() == [float(each) for each in range(world)]
+    group()._reduce_scatter_base(whole[rank], whole, dist.ReduceScatterOptions()).wait()
+    assert whole[rank].tolist() == [float(rank * world)] * 2
+    blocks = [torch.full((2,), float(rank)) for _ in range(world)]
+    dist.reduce_scatter(blocks[rank], blocks)
+    assert blocks[rank].tolist() == [sum(range(world))] * 2
+    options = dist.ScatterOptions()
+    group().scatter([blocks[0] if rank == 0 else blocks[1]], [blocks] if rank == 0 else [], options).wait()
+    swapped = torch.full((world,), float(rank))
+    group().alltoall_base(swapped, swapped, [], []).wait()
+    assert swapped.tolist() == [float(each) for each in range(world)]
+    same = torch.ones(3)
+    dist.reduce_scatter(torch.zeros(3), [same] * world)  # inputs may share
+
+
 class Moves(unittest.TestCase):
+    def test_what_shares_memory_is_refused(self):
+        ranks.run(3, sharing_memory)
+
+    def test_what_only_interleaves_or_is_in_place_works(self):
+        for world in (2, 3):
+            ranks.run(world, interleaved)
+
     def test_every_element_type(self):
         for collective in COLLECTIVES:
             with self.subTest(collective):
