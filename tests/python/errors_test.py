@@ -2,6 +2,7 @@
 import array
 import builtins
 import pickle
+import traceback
 import unittest
 
 import gradsync
@@ -19,6 +20,16 @@ class Classes(unittest.TestCase):
         error = pickle.loads(pickle.dumps(gradsync.PeerLostError("rank 2 is gone", 2)))
         self.assertEqual((type(error), str(error), error.peer, error.code),
                          (gradsync.PeerLostError, "rank 2 is gone", 2, "peer_lost"))
+
+
+    def test_they_go_by_the_name_that_is_imported(self):
+        for name in gradsync.__all__:
+            public = getattr(gradsync, name)
+            if isinstance(public, type):
+                self.assertEqual(f"{public.__module__}.{public.__qualname__}", f"gradsync.{name}")
+                self.assertIs(pickle.loads(pickle.dumps(public)), public)
+        self.assertEqual(traceback.format_exception_only(gradsync.MismatchError, gradsync.MismatchError("why")),
+                         ["gradsync.MismatchError: why\n"])
 
 
 class Mismatches(unittest.TestCase):

@@ -27,3 +27,8 @@ __all__ = [
     "PeerLostError", "ProtocolError", "ReduceOp", "TimeoutError", "UnavailableError", "UnsupportedError", "Work",
     "__version__", "create", "threads",
 ]
+
+for _name in __all__:  # in tracebacks and help they go by the name that is imported
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = __name__
+del _name
