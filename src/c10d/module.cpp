@@ -21,22 +21,28 @@ using GroupPointer = c10::intrusive_ptr<Group>;
 class Groups {
  public:
   GroupPointer create(const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
-                      std::chrono::milliseconds timeout, bool deferred) {
-    auto group = c10::make_intrusive<Group>(store, rank, size, timeout, deferred);
+                      std::chrono::milliseconds timeout, bool deferred, const std::vector<int>& members) {
+    auto group = c10::make_intrusive<Group>(store, rank, size, timeout, deferred, members);
     const std::lock_guard lock(mutex_);
     std::erase_if(groups_, [](const auto& known) { return known.expired(); });
     groups_.emplace_back(group);
     return group;
   }
 
-  void shutdown() {
+  // What of mismatches nobody has been told, of all groups.
+  std::vector<std::string> shutdown() {
     std::vector<c10::weak_intrusive_ptr<Group>> groups;
+    std::vector<std::string> untold;
     {
       const std::lock_guard lock(mutex_);
       groups.swap(groups_);
     }
     for (const auto& known : groups)
-      if (const GroupPointer group = known.lock()) group->shutdown();
+      if (const GroupPointer group = known.lock()) {
+        group->shutdown();
+        if (std::string text = group->untold_mismatch(); !text.empty()) untold.push_back(std::move(text));
+      }
+    return untold;
   }
 
  private:
@@ -53,6 +59,8 @@ void define_group(py::module_& module) {
   const auto no_lock = py::call_guard<py::gil_scoped_release>();
   py::class_<Group, GroupPointer, BackendBase>(module, "ProcessGroupGradsync")
       .def("_shutdown", &Group::shutdown, no_lock, "End the group on this rank: later calls raise.")
+      .def("_untold_mismatch", &Group::untold_mismatch, no_lock,
+           "After the end: that ranks called different things, if no call has said so; else empty.")
       .def("_abort", &Group::abort_because, py::arg("why"), no_lock,
            "End every call under way and every later one, here and on the other ranks.")
       .def("_set_timeout", &Group::setTimeout, py::arg("timeout"), no_lock)
@@ -80,7 +88,7 @@ void define_groups(py::module_& module) {
   py::class_<Groups, std::shared_ptr<Groups>>(module, "Groups")
       .def(py::init<>())
       .def("create", &Groups::create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
-           py::arg("deferred") = false, no_lock)
+           py::arg("deferred") = false, py::arg("members") = std::vector<int>(), no_lock)
       .def("shutdown", &Groups::shutdown, no_lock);
 }
 

@@ -92,9 +92,7 @@ std::optional<std::string> look_for_all(Attendance& attendance, int size, millis
 
 void ProcessGroupGradsync::monitoredBarrier(const ::c10d::BarrierOptions& options, bool wait_all_ranks) {
   const std::shared_ptr<Session> session = this->session();
-  try {
-    session->comm();  // of a group that has failed the ranks can still be counted, of one that was destroyed not
-  } catch (const Error& error) { throw Error(Status{error.code(), -1, session->prefix() + ": " + error.what()}); }
+  session->comm();  // of a group that has failed the ranks can still be counted, of one that was destroyed not
   const milliseconds timeout = options.timeout == ::c10d::kUnsetTimeout ? session->timeout() : options.timeout;
   Attendance attendance(*session->store(), ++monitored_barriers_, session->size());
   if (session->rank() == 0) {

@@ -22,6 +22,15 @@ constexpr bool can_split = requires(Base& base, const c10::intrusive_ptr<::c10d:
   base.split(store, ranks, options);
 };
 
+// All of a large group would be too long to read: a digest stands for the rest.
+std::string named_group(const std::vector<int>& members) {
+  const std::size_t shown = std::min<std::size_t>(members.size(), 32);
+  std::uint64_t digest = 0;
+  for (const int member : members) digest = (digest ^ static_cast<std::uint64_t>(member)) * 0x9e3779b97f4a7c15u;
+  std::string text = fmt::format("the group of ranks [{}", fmt::join(members.begin(), members.begin() + shown, ", "));
+  return text + (shown == members.size() ? "]" : fmt::format(", …], {} in all, digest {:x}", members.size(), digest));
+}
+
 std::string new_handle() {
   std::random_device random;
   return fmt::format("gradsync-{}-{:08x}{:08x}", ::getpid(), random(), random());
@@ -30,13 +39,16 @@ std::string new_handle() {
 }  // namespace
 
 ProcessGroupGradsync::ProcessGroupGradsync(StorePointer store, int rank, int size, std::chrono::milliseconds timeout,
-                                           bool deferred)
+                                           bool deferred, const std::vector<int>& members)
     : BackendBase(rank, size),
       store_(std::move(store)),
       timeout_(timeout),
       handle_(new_handle()) {
   init();
-  if (!deferred) session_ = std::make_shared<Session>(Session::Setup{store_, rank, size, timeout, timeout});
+  if (deferred) return;
+  Session::Setup setup{store_, rank, size, timeout, timeout};
+  if (!members.empty()) setup.agreement = named_group(members);
+  session_ = std::make_shared<Session>(std::move(setup));
 }
 
 ProcessGroupGradsync::~ProcessGroupGradsync() { ProcessGroupGradsync::release_resources(); }
@@ -84,6 +96,11 @@ void ProcessGroupGradsync::abort_because(const std::string& why) {
 
 void ProcessGroupGradsync::shutdown() {
   if (const std::shared_ptr<Session> session = session_if_any()) session->shutdown();
+}
+
+std::string ProcessGroupGradsync::untold_mismatch() const {
+  const std::shared_ptr<Session> session = session_if_any();
+  return session ? session->untold_mismatch() : std::string();
 }
 
 void ProcessGroupGradsync::setTimeout(std::chrono::milliseconds timeout) {

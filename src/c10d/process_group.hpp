@@ -28,9 +28,10 @@ class ProcessGroupGradsync final : public BackendBase {
   using StorePointer = c10::intrusive_ptr<::c10d::Store>;
   static constexpr const char* kName = "gradsync";
 
-  // Blocks until all ranks are there. `deferred`: only notes what it needs, for reconfigure().
-  ProcessGroupGradsync(StorePointer store, int rank, int size, std::chrono::milliseconds timeout,
-                       bool deferred = false);
+  // Blocks until all ranks are there. `members`: ranks of the default group, if known; those who meet must have the same. `deferred`:
+  // only notes what it needs, for reconfigure().
+  ProcessGroupGradsync(StorePointer store, int rank, int size, std::chrono::milliseconds timeout, bool deferred = false,
+                       const std::vector<int>& members = {});
   ~ProcessGroupGradsync() override;
 
   // When the last reference goes; the destructor only comes when the last weak one has gone, too.
@@ -103,6 +104,7 @@ class ProcessGroupGradsync final : public BackendBase {
 #endif
 
   void abort_because(const std::string& why);
+  std::string untold_mismatch() const;  // see Session
   // Uninitialised memory that the ranks of the host read in place. `type` has a fixed size.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type);
   std::string describe_rank(int rank);

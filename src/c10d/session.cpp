@@ -18,9 +18,16 @@ std::unique_ptr<Communicator> join(const Session::Setup& setup) {
   options.rank = setup.rank;
   options.size = setup.size;
   options.store = meeting_in(setup.store, setup.place);
+  options.agreement = setup.agreement;
   options.timeout = setup.timeout;
   options.start_timeout = setup.start_timeout;
-  return std::make_unique<Communicator>(Communicator::create(options));
+  try {
+    return std::make_unique<Communicator>(Communicator::create(options));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::mismatch) throw;
+    throw Error(Status{error.code(), error.peer(),
+                       fmt::format("{}: every rank is to make its groups in the same order", error.what())});
+  }
 }
 
 }  // namespace
@@ -55,7 +62,7 @@ void Session::check_process() const {
 
 Communicator& Session::comm() {
   check_process();
-  if (ended_) throw Error(Status{ErrorCode::closed, -1, "the process group was destroyed"});
+  if (ended_) throw Error(Status{ErrorCode::closed, -1, prefix() + ": the process group was destroyed"});
   return *comm_;
 }
 
@@ -127,6 +134,16 @@ void Session::failing() {
     hooks.swap(failure_hooks_);
   }
   for (const auto& hook : hooks) hook();
+}
+
+void Session::note_failure(ErrorCode code) {
+  if (code == ErrorCode::mismatch) mismatch_told_ = true;
+}
+
+std::string Session::untold_mismatch() {
+  if (::getpid() != owner_ || mismatch_told_.exchange(true)) return {};
+  const Status status = comm_->status();
+  return status.code == ErrorCode::mismatch ? fmt::format("{}: {}", prefix(), status.message) : std::string();
 }
 
 void Session::abort(const std::string& why) {

@@ -24,7 +24,8 @@ class Session : public std::enable_shared_from_this<Session> {
     c10::intrusive_ptr<::c10d::Store> store;
     int rank = 0, size = 1;
     std::chrono::milliseconds timeout{0}, start_timeout{0};
-    std::string place = {};  // in the store
+    std::string place = {};      // in the store
+    std::string agreement = {};  // what all ranks must come for
   };
   // Joins, blocking until all ranks are there. Throws Error.
   explicit Session(Setup setup);
@@ -36,7 +37,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   const c10::intrusive_ptr<::c10d::Store>& store() const { return setup_.store; }
 
-  // Both throw Error(closed) in a forked child, and the first after the end.
+  // Both throw Error(closed) in a forked child, and the first after the end, with the prefix.
   Communicator& comm();
   void check_process() const;
   // For calls that run beside the others: a communicator of the same ranks with an order of its own, made when first needed.
@@ -56,6 +57,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // Called once, before the group is aborted or the first failure is told.
   void set_failure_hooks(std::vector<std::function<void()>> hooks);
   void failing();
+  // A call has told its caller so.
+  void note_failure(ErrorCode code);
+  // After the end, once: that ranks called different things, if no call has said so; else empty.
+  std::string untold_mismatch();
   // Ends everything: works under way with `closed`, the threads, the communicators. Any thread, idempotent, local.
   void shutdown();
 
@@ -65,7 +70,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const Setup setup_;
   const pid_t owner_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> ended_{false}, mismatch_told_{false};
   // Pointers, so that a forked child can leave them alone.
   std::unique_ptr<Communicator> comm_, side_comm_;
   std::unique_ptr<TaskThread> side_tasks_;

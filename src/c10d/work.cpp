@@ -72,10 +72,17 @@ Status GroupWork::status() const {
   return plan_.task ? plan_.task->status() : Status{};
 }
 
+// Its own timeout, or less where another rank's has passed.
+std::chrono::duration<double> GroupWork::waited() const {
+  std::chrono::nanoseconds waited = plan_.timeout;
+  for (const gradsync::Work& part : plan_.parts)
+    if (!part.status().ok()) waited = std::min<std::chrono::nanoseconds>(waited, part.completed_at() - plan_.began);
+  return waited;
+}
+
 std::string GroupWork::text_of(const Status& status) const {
   std::string text = session_->prefix() + ": ";
-  const std::chrono::duration<double> timeout = plan_.timeout;
-  if (status.code == ErrorCode::timeout) text += fmt::format("timeout after {:g} s: ", timeout.count());
+  if (status.code == ErrorCode::timeout) text += fmt::format("timeout after {:.3g} s: ", waited().count());
   text += status.message;
   if (plan_.outputs.size() == 1 && plan_.outputs.front().size() == 1)
     text += fmt::format(", {} of {}", plan_.call.name, describe(plan_.outputs.front().front()));
@@ -95,6 +102,7 @@ void GroupWork::conclude() {
   plan_.used.clear();
   if (status.ok()) return finish();
   failed_ = status.code != ErrorCode::closed;  // destroying the group is no failure
+  session_->note_failure(status.code);
   const std::string text = text_of(status);
   finish(std::make_exception_ptr(Error(Status{status.code, status.peer, text})));
 }

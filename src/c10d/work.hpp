@@ -40,6 +40,7 @@ class GroupWork final : public ::c10d::Work {
     std::shared_ptr<Task> task;                        // on a thread of its own
     std::vector<c10::intrusive_ptr<GroupWork>> calls;  // that this one stands for
     std::chrono::nanoseconds timeout{0};
+    std::chrono::steady_clock::time_point began;
   };
 
   GroupWork(std::shared_ptr<Session> session, Plan plan);
@@ -70,6 +71,7 @@ class GroupWork final : public ::c10d::Work {
   void conclude();
   void complete_future();
   std::string text_of(const Status& status) const;
+  std::chrono::duration<double> waited() const;
 
   const std::shared_ptr<Session> session_;
   Plan plan_;

@@ -132,6 +132,34 @@ except RuntimeError as error:
 """, codes=[0, -signal.SIGKILL])
         self.assertIn("rank 1", results[0][1])
 
+    def test_by_a_signal_while_a_worker_of_the_data_loader_lives(self):
+        """It holds copies of what the killed rank had open, and lives until rank 0 has ended."""
+        results = self.expect("""
+lifeline = meeting + "-lifeline"
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, i):
+        if i == 1:
+            open(lifeline).read()
+        return i
+if rank == 0:
+    os.mkfifo(lifeline)
+    held = os.open(lifeline, os.O_RDWR)
+dist.barrier()
+if rank == 1:
+    next(iter(torch.utils.data.DataLoader(Samples(), num_workers=1)))
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(4))
+    sys.exit("nothing was raised")
+except RuntimeError as error:
+    print(error)
+os.close(held)
+""", codes=[0, -signal.SIGKILL])
+        self.assertIn("rank 1", results[0][1])
+        self.assertNotIn("timeout", results[0][1])
+
     def test_while_a_model_still_holds_the_group(self):
         """PyTorch's wrapper of a model keeps the group alive; destroy_process_group ends it all the same."""
         for _, out, _ in self.expect("""
@@ -151,6 +179,25 @@ for call in (lambda: group.allreduce([torch.ones(1)]).wait(), lambda: group.barr
             lines = [line for line in out.splitlines() if line]
             self.assertEqual(sum("was destroyed" in line for line in lines), 4, out)
             self.assertIn("initialize", lines[-1])
+
+    def test_with_a_mismatch_that_no_call_has_found(self):
+        """Each is the root and has sent. If the other's message comes after its call has ended, the end of the group tells."""
+        for ending in ("dist.destroy_process_group()", ""):
+            with self.subTest(ending or "the end of the program"):
+                results = self.expect("""
+store = torch.distributed.distributed_c10d._get_default_store()
+try:
+    dist.broadcast(torch.ones(8), rank)
+except RuntimeError as error:  # it was there before
+    sys.stderr.write(str(error))
+store.set(f"called {rank}", "")
+store.wait([f"called {1 - rank}"])
+""" + ending)
+                for _, _, error in results:
+                    for words in ("broadcast", "root 0", "root 1", "gradsync rank"):
+                        self.assertIn(words, error)
+                    self.assertEqual(error.count("gradsync rank"), 1, error)
+                self.assertIn("RuntimeWarning", results[0][2] + results[1][2])
 
     def test_again_and_again(self):
         """Threads, descriptors and memory maps do not grow with the groups that were."""
@@ -181,7 +228,7 @@ if child == 0:
             call()
             sys.exit(3)
         except RuntimeError as error:
-            if "forked child" not in str(error):
+            if "forked child" not in str(error) or str(error).count("gradsync rank") != 1:
                 sys.exit(str(error))
     dist.destroy_process_group()
     sys.exit(0)
@@ -194,6 +241,17 @@ print(tensor.item())
 dist.destroy_process_group()
 """):
             self.assertEqual(out, "child 0\n2.0\n")
+
+    def test_without_a_timeout_of_the_program(self):
+        """Each library's own default, where torch.distributed is not asked for one."""
+        for _, out, _ in self.expect("""
+import gradsync.torch.rendezvous as rendezvous
+os.environ.pop("GRADSYNC_RANK", None)
+store, mine, size = next(rendezvous._meet("gradsync://"))
+store.set("key", "value")
+print(mine, size, store.get("key"), store.timeout)
+""", world=1):
+            self.assertEqual(out, "0 1 b'value' 0:05:00\n")
 
     def test_tensors_on_another_device(self):
         """Refused by name, and the group goes on."""

@@ -103,6 +103,17 @@ def tags_and_any_source(rank, world):
             dist.send(torch.tensor([11.0]), 0, tag=11)
     assert "expected 0 to" in ranks.raised(dist.group.WORLD.send, [torch.zeros(1)], world, 0)
     assert "tag -1" in ranks.raised(dist.group.WORLD.send, [torch.zeros(1)], (rank + 1) % world, -1)
+    most = 2**31 - 1  # of an int, which is what torch.distributed passes on
+    sent, received = dist.isend(torch.tensor([7.0]), (rank + 1) % world, tag=most), torch.zeros(1)
+    dist.recv(received, (rank - 1) % world, tag=most)
+    sent.wait()
+    assert received.item() == 7
+    if torch.__version__ < "2":  # whose wrapper of groups has made an int of it before we see it
+        for tag in (most + 1, 2**32 + 5):
+            for call in (dist.send, dist.isend, dist.recv, dist.irecv):
+                text = ranks.raised(call, torch.zeros(1), (rank + 1) % world, tag=tag)
+                assert f"tag {tag}, expected 0 to {most}" in text, text
+            assert f"tag {tag}, expected 0 to {most}" in ranks.raised(dist.recv, torch.zeros(1), tag=tag)
 
 
 def sequence_numbers(rank, world):
@@ -142,6 +153,36 @@ def timeouts(rank, world):
         text = ranks.raised(patient.allreduce([torch.ones(1)], options).wait)
         assert "timeout after 0.2 s" in text, text
     dist.barrier()
+
+
+def a_rank_that_refuses_locally(rank, world):
+    """The others cannot know, and wait until their deadline; then each says who never came."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    store = torch.distributed.distributed_c10d._get_default_store()
+    if rank == 1:
+        ranks.raised(group.allreduce, [torch.ones(1).expand(3)])
+        store.wait([f"late {each}" for each in range(world) if each != 1], datetime.timedelta(seconds=30))
+        return
+    text = ranks.raised(lambda: dist.all_reduce(torch.ones(3), group=group))
+    store.set(f"late {rank}", "")
+    assert "timeout after" in text and "all_reduce" in text and "waiting for rank" in text and "for rank 1" in text, text
+
+
+def groups_in_another_order(rank, world):
+    """Rank 2 makes another group first. It, at least, is told what the others make; they are told by it or by PyTorch's barrier."""
+    seconds = datetime.timedelta(seconds=5)
+    first, second = ([0, 2], [0, 1]) if rank == 2 else ([0, 1], [0, 2])
+    text = ranks.raised(lambda: [dist.new_group(members, timeout=seconds) for members in (first, second)])
+    both = "[0, 1]" in text and "[0, 2]" in text and "same order" in text
+    left = "left the rendezvous" in text and "[0, 1]" in text and "[0, 2]" in text
+    assert both or left or rank < 2 and "store based barrier" in text, text
+
+
+def a_group_of_one_in_another_order(rank, world):
+    seconds = datetime.timedelta(seconds=5)
+    first, second = ([1], [0, 1]) if rank == 1 else ([0, 1], [1])
+    text = ranks.raised(lambda: [dist.new_group(members, timeout=seconds) for members in (first, second)])
+    assert "[0, 1]" in text and "[1]" in text or "store based barrier" in text, text
 
 
 def batches(rank, world):
@@ -289,6 +330,14 @@ class Works(unittest.TestCase):
 
     def test_timeouts(self):
         ranks.run(2, timeouts)
+
+    def test_a_deadline_names_the_rank_that_never_came(self):
+        for world in (2, 4):
+            ranks.run(world, a_rank_that_refuses_locally)
+
+    def test_groups_made_in_different_orders(self):
+        ranks.run(3, groups_in_another_order)
+        ranks.run(2, a_group_of_one_in_another_order)
 
     def test_batches(self):
         ranks.run(3, batches)
