@@ -229,26 +229,26 @@ TEST(KeyValueMeeting, RanksThatDisagreeOnTheSizeAllHearIt) {
 }
 
 TEST(KeyValueMeeting, RanksThatComeForDifferentThingsAllHearWhatEachSaid) {
-  for (const std::int64_t other : {1, 2}) {  // a rank that is free, and one that another worker has
+  // A rank that is free, one that another worker has, and one of a world that would be complete with it.
+  for (const Joiner other : {Joiner{1, 3}, {0, 3}, {0, 1}}) {
     auto store = std::make_shared<Dictionary>();
-    const auto come = [&](std::int64_t rank, std::string what) {
-      Options options = options_of(rank, 3, store);
+    const auto come = [&](Joiner joiner, std::string what) {
+      Options options = options_of(joiner.rank, joiner.size, store);
       options.agreement = std::move(what);
-      return options;
+      return join(options);
     };
     Status told;
-    std::thread first([&] { told = join(come(2, "the group of ranks [0, 1, 2]")).status(); });
+    std::thread first([&] { told = come({0, 3}, "the group of ranks [0, 1, 2]").status(); });
     static_cast<void>(store->get("gradsync/first", 20s));
-    const auto joined = join(come(other, "the group of ranks [0, 2, 3]"));
+    const auto joined = come(other, "the group of ranks [2]");
+    first.join();
     ASSERT_FALSE(joined);
     EXPECT_EQ(joined.status().code, ErrorCode::mismatch);
-    EXPECT_THAT(joined.status().message,
-                HasSubstr(fmt::format("rank {} comes for the group of ranks [0, 2, 3], rank 2 for the "
-                                      "group of ranks [0, 1, 2]",
-                                      other)));
-    first.join();
-    EXPECT_EQ(told.code, ErrorCode::peer_lost);
-    EXPECT_THAT(told.message, HasSubstr("rank 2 for the group of ranks [0, 1, 2]"));
+    const std::string both =
+        fmt::format("rank {} comes for the group of ranks [2], rank 0 for the group of ranks [0, 1, 2]", other.rank);
+    EXPECT_THAT(joined.status().message, HasSubstr(both));
+    EXPECT_EQ(told.code, ErrorCode::peer_lost) << told.message;
+    EXPECT_THAT(told.message, HasSubstr(both));
   }
 }
 

@@ -182,6 +182,7 @@ Status KeyValueMeeting::check_first(std::string_view bytes) {
   if (!first) return first.status();
   const int peer = static_cast<int>(first->rank);
   if (first->size == 0) return left(first->rank, first->version);
+  expected_ = first->size;
   if (first->version != version_)
     return peer_failure(ErrorCode::protocol, peer, "rank {} has gradsync {}, rank {} has gradsync {}", identity_.rank,
                         version_, first->rank, first->version);
@@ -286,7 +287,7 @@ void KeyValueMeeting::fail(const std::string& why) {
   for (const std::uint32_t number : {gathered_ + 1, gathered_ + 2}) {
     const auto count = add(gather_key(number, "count"), kGaveUp);
     if (!count) return;
-    if (!collecting_ && arrived(*count) >= identity_.size) continue;
+    if (!collecting_ && arrived(*count) >= expected_) continue;
     (void)set(gather_key(number, "all"), encode_failure(identity_.rank, why));
     return;
   }

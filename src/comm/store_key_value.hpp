@@ -47,7 +47,8 @@ class KeyValueMeeting final : public Store {
   KeyValueMeeting(std::shared_ptr<KeyValueStore> store, const StoreIdentity& identity, std::string version)
       : store_(std::move(store)),
         identity_(identity),
-        version_(std::move(version)) {}
+        version_(std::move(version)),
+        expected_(identity.size) {}
 
   Status enter(Deadline deadline);
   Status claim(Deadline deadline);
@@ -68,6 +69,7 @@ class KeyValueMeeting final : public Store {
   std::string version_;
   std::uint64_t job_ = 0;
   std::uint32_t gathered_ = 0;  // gathers that have ended well
+  std::uint32_t expected_;      // ranks of the meeting, as the first said
   bool opening_ = false;        // the others wait for this rank's `first`
   bool collecting_ = false;     // … for its G/all
 };
