@@ -148,7 +148,8 @@ if rank == 0:
     held = os.open(lifeline, os.O_RDWR)
 dist.barrier()
 if rank == 1:
-    next(iter(torch.utils.data.DataLoader(Samples(), num_workers=1)))
+    samples = iter(torch.utils.data.DataLoader(Samples(), num_workers=1))  # its end would be that of the worker
+    next(samples)
     os.kill(os.getpid(), signal.SIGKILL)
 try:
     dist.all_reduce(torch.ones(4))
