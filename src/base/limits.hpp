@@ -49,8 +49,11 @@ inline constexpr std::size_t landing_bytes_min = 8u
 inline constexpr std::size_t landing_apart_bytes_max = 1u
                                                        << 20;  // longer results of a reduction land only on its input
 inline constexpr auto landing_withdraw_timeout = 50ms;         // for a peer's write that is under way, of 64 KiB
-inline constexpr std::size_t pages_of_stream_max = 64;         // pieces of registered memory mapped for one stream
-inline constexpr auto spin_alone = 3us;                        // from then on a spinning thread gives way now and then
+inline constexpr std::uint32_t board_ranks_max = 16;  // of one host, that reduce at a board (transport/board.hpp)
+inline constexpr std::size_t board_inline_bytes = 16u << 10;  // of a message that is posted as it is, to all
+inline constexpr std::size_t board_piece_bytes = 1u << 20;    // of a longer message from memory that is not registered
+inline constexpr std::size_t pages_of_stream_max = 64;        // pieces of registered memory mapped for one stream
+inline constexpr auto spin_alone = 3us;                       // from then on a spinning thread gives way now and then
 inline constexpr auto spin_before_yield = 100us;
 inline constexpr auto spin_before_yield_crowded = 2us;  // more ranks than cores
 inline constexpr std::uint32_t yields_before_sleep = 64;

@@ -185,7 +185,7 @@ void Group::sleep(const Completion& completion, TimePoint until) {
 bool Group::begin_sleep(std::vector<pollfd>& into) {
   sleeping_.store(true);
   if (has_submissions_.load() || interrupted_.load()) return false;
-  if (!engine_->transport().arm()) return false;
+  if (!engine_->arm()) return false;
   into.push_back({engine_->transport().descriptor(), POLLIN, 0});
   into.push_back({wake_.descriptor(), POLLIN, 0});
   if (notifier_) into.push_back({notifier_->descriptor(), POLLIN, 0});
@@ -193,7 +193,7 @@ bool Group::begin_sleep(std::vector<pollfd>& into) {
 }
 
 void Group::end_sleep() {
-  engine_->transport().disarm();
+  engine_->disarm();
   sleeping_.store(false);
   wake_.drain();
 }

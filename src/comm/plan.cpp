@@ -51,6 +51,10 @@ std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
 // The model has a port out and a port in for each rank, so it prefers pipelines, which keep both busy. In shared memory there
 // are no ports: the processors move every byte, and nothing is faster than each rank reading its part of everyone's memory
 // once and copying the rest from the owners.
+bool PlanBook::at_the_board(const Wanted& wanted) const {
+  return in_memory_ && wanted.collective == Collective::all_reduce && size_ > 1 && size_ <= limits::board_ranks_max;
+}
+
 bool PlanBook::whole_host_in_memory(const Wanted& wanted) const {
   return in_memory_ && wanted.collective == Collective::all_reduce && size_ > 1 &&
          wanted.bytes / size_ >= kPartBytesMin;
@@ -60,6 +64,9 @@ PlanBook::Chosen PlanBook::choose(const Wanted& wanted) {
   const auto magnitude = static_cast<int>(std::bit_width(wanted.bytes));
   for (const Chosen& chosen : choices_)
     if (chosen.collective == wanted.collective && chosen.magnitude == magnitude) return chosen;
+  if (at_the_board(wanted))
+    return {wanted.collective, magnitude,
+            wanted.bytes <= limits::board_inline_bytes / 2 ? Algorithm::one_shot : Algorithm::two_shot, 1};
   if (whole_host_in_memory(wanted)) return {wanted.collective, magnitude, Algorithm::two_shot, 1};
   // One choice for all sizes of a magnitude, made for the middle of it, so that the number of choices is bounded.
   const std::uint64_t typical = magnitude < 2 ? wanted.bytes : std::uint64_t{3} << (magnitude - 2);

@@ -38,6 +38,7 @@ class PlanBook {
     std::uint32_t segments;
   };
   Chosen choose(const Wanted& wanted);  // holding mutex_
+  bool at_the_board(const Wanted& wanted) const;
   bool whole_host_in_memory(const Wanted& wanted) const;
 
   const std::uint32_t rank_, size_;

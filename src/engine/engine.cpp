@@ -50,10 +50,10 @@ bool Engine::advance_receives(bool& moved) {
 Result<bool> Engine::advance_front(Queue& queue) {
   Operation& operation = *queue.front();
   if (!operation.started())
-    if (Status status = operation.start(pool_, &history_); !status.ok()) return status;
-  Result<bool> moved = operation.execution().advance(*transport_, counters_);
+    if (Status status = operation.start(pool_, &history_, &board_); !status.ok()) return status;
+  Result<bool> moved = operation.advance(*transport_, counters_);
   if (!moved) return moved;
-  if (!operation.execution().finished()) return moved;
+  if (!operation.movement().finished()) return moved;
   if (const Request& request = operation.request(); request.channel == Channel::collective) {
     completed_sequence_ = request.sequence;
     rank_ = request.schedule->rank;
@@ -73,10 +73,10 @@ bool Engine::attend(TimePoint now) {
   const auto look = [&](Queue& queue) {
     if (queue.empty() || !problem.ok()) return;
     if (queue.front()->started()) {
-      Execution& execution = queue.front()->execution();
-      Result<bool> staged = execution.stage(*transport_, counters_, now);
+      Movement& movement = queue.front()->movement();
+      Result<bool> staged = movement.stage(*transport_, counters_, now);
       if (!staged) fail_or_suspect(staged.status());
-      else if (moved = moved || *staged; !*staged) problem = execution.check_senders(*transport_);
+      else if (moved = moved || *staged; !*staged) problem = movement.check_senders(*transport_);
     }
   };
   look(collectives_);
@@ -93,10 +93,10 @@ void Engine::fail_or_suspect(const Status& problem) {
 
 std::optional<Engine::Waiting> Engine::waiting() const {
   if (!failed_.ok() || collectives_.empty() || !collectives_.front()->started()) return std::nullopt;
-  const Execution& execution = collectives_.front()->execution();
-  const int peer = execution.waits_for();
+  const Movement& movement = collectives_.front()->movement();
+  const int peer = movement.waits_for();
   if (peer < 0) return std::nullopt;
-  const Execution::Setup& setup = execution.setup();
+  const Setup& setup = movement.setup();
   return Waiting{static_cast<std::uint32_t>(peer), {setup.epoch, setup.sequence, 0, setup.call}};
 }
 
@@ -141,12 +141,12 @@ Status Engine::overdue(const Operation& operation, const Operation& front) const
   if (!front.started())
     return failure(ErrorCode::timeout, "{} ({}): deadline passed before it was begun", operation.name(),
                    describe(operation.request().call));
-  const Execution& execution = front.execution();
-  const int peer = execution.waits_for();
+  const Movement& movement = front.movement();
+  const int peer = movement.waits_for();
   return peer_failure(ErrorCode::timeout, peer, "{} ({}): deadline passed, waiting for {} ({} of {})", operation.name(),
                       describe(operation.request().call),
                       peer < 0 ? "nobody" : transport_->name(static_cast<std::uint32_t>(peer)),
-                      execution.waits_in_words(), front.name());
+                      movement.waits_in_words(), front.name());
 }
 
 std::vector<std::uint32_t> Engine::chain_of(std::uint64_t sequence, std::uint32_t peer) const {
@@ -171,6 +171,7 @@ Status Engine::with_chain(Status late) const {
 void Engine::fail(const Status& cause) {
   if (failed_.ok()) failed_ = cause;
   transport_->withdraw();  // whoever hears of the failure takes back the memory
+  if (!collectives_.empty() && collectives_.front()->started()) collectives_.front()->movement().withdraw(*transport_);
   for (auto& operation : collectives_) operation->fail(failed_);
   for (auto& [peer, queue] : sends_)
     for (auto& operation : queue) operation->fail(failed_);
@@ -196,9 +197,23 @@ Status Engine::find_overdue(TimePoint now) {
   return receives_.find_overdue(now, earliest_);
 }
 
+bool Engine::arm() {
+  const bool joined = board_.state == HostBoard::State::joined;
+  if (joined) board_.own().header().asleep.store(1, std::memory_order_seq_cst);
+  const bool quiet = transport_->arm();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool waits = joined && !collectives_.empty() && collectives_.front()->started();
+  return quiet && !(waits && collectives_.front()->movement().news());
+}
+
+void Engine::disarm() {
+  if (board_.state == HostBoard::State::joined) board_.own().header().asleep.store(0, std::memory_order_seq_cst);
+  transport_->disarm();
+}
+
 std::optional<TimePoint> Engine::stages_at() const {
   if (collectives_.empty() || !collectives_.front()->started()) return std::nullopt;
-  return collectives_.front()->execution().stages_at();
+  return collectives_.front()->movement().stages_at();
 }
 
 std::optional<Deadline> Engine::next_deadline() const { return idle() ? std::nullopt : earliest_; }

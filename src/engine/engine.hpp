@@ -55,6 +55,9 @@ class Engine {
   std::optional<TimePoint> stages_at() const;
   const Counters& counters() const { return counters_; }
   Transport& transport() { return *transport_; }
+  // Those of the transport, where an operation waits for something that the transport does not know of, too.
+  bool arm();
+  void disarm();
   std::uint64_t completed() const { return counters_.operations; }
 
  private:
@@ -71,6 +74,7 @@ class Engine {
 
   std::unique_ptr<Transport> transport_;
   ScratchPool pool_;
+  HostBoard board_;
   Queue collectives_;
   std::map<std::uint32_t, Queue> sends_;  // by peer
   std::optional<Deadline> earliest_;      // a lower bound, brought up to date when it passes

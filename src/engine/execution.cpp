@@ -16,10 +16,6 @@ std::uint64_t round_down(std::uint64_t bytes, std::uint64_t unit) { return bytes
 
 }  // namespace
 
-std::string operation_name(const Call& call, std::uint64_t sequence) {
-  return fmt::format("{} #{}", name_of(call.collective), sequence);
-}
-
 Execution::Execution(Setup setup)
     : setup_(std::move(setup)),
       steps_(setup_.schedule->steps),

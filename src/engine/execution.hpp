@@ -21,47 +21,35 @@
 #include "base/clock.hpp"
 #include "engine/binding.hpp"
 #include "engine/call.hpp"
+#include "engine/movement.hpp"
 #include "gradsync/counters.hpp"
 #include "schedule/cursor.hpp"
 #include "transport/transport.hpp"
 
 namespace gradsync {
 
-class Execution {
+class Execution final : public Movement {
  public:
-  struct Setup {
-    std::uint64_t epoch = 0;
-    std::uint64_t sequence = 0;
-    Channel channel = Channel::collective;
-    Call call;
-    std::shared_ptr<const Schedule> schedule;
-    Binding binding;
-    Aliasing aliasing = Aliasing::none;
-    const CallHistory* history = nullptr;  // borrowed; for the words of a mismatch
-  };
+  using Setup = gradsync::Setup;
   explicit Execution(Setup setup);
 
-  // Moves what can move now; true if anything did. A failure is final.
-  Result<bool> advance(Transport& transport, Counters& counters);
+  Result<bool> advance(Transport& transport, Counters& counters) override;
   // Of a receive that has not begun: its message's header was seen and is taken from the stream, alone or with the first
   // `arrived` bytes of the payload, which lie in memory for all of it.
   Status adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> data, std::uint64_t arrived);
   // For a pass in which nothing moved: drains messages whose steps cannot take them yet, so that their senders get on. Those
   // that are beyond the lookahead at once; those whose step waits for another after a standstill of
   // limits::held_back_patience, as that is most often only a late peer.
-  Result<bool> stage(Transport& transport, Counters& counters, TimePoint now);
+  Result<bool> stage(Transport& transport, Counters& counters, TimePoint now) override;
   // When `stage` will have something to do if nothing moves until then; nothing if it will not.
-  std::optional<TimePoint> stages_at() const;
-  // Looks at the first frame of every stream that is open to us, awaited or not: a peer that called something else is found
-  // even where this rank's schedule does not wait for it.
-  Status check_senders(Transport& transport);
+  std::optional<TimePoint> stages_at() const override;
+  Status check_senders(Transport& transport) override;
 
-  bool finished() const { return cursor_.finished(); }
-  // The rank that the oldest live step waits for, -1 if it waits for none, and words for it: "recv from rank 2, step 7".
-  int waits_for() const;
-  std::string waits_in_words() const;
+  bool finished() const override { return cursor_.finished(); }
+  int waits_for() const override;  // of the oldest live step
+  std::string waits_in_words() const override;
 
-  const Setup& setup() const { return setup_; }
+  const Setup& setup() const override { return setup_; }
 
  private:
   enum class Way : std::uint8_t { undecided, copied, lent, landed };
@@ -128,7 +116,6 @@ class Execution {
              Counters& counters, std::byte* also = nullptr);
 
   Result<bool> take_header(std::uint32_t from, std::uint64_t payload_bytes, Transport& transport);
-  Status check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const;
   Status with_context(Status status, Cursor::Slot slot) const;
   Result<bool> stage_held_back(Transport& transport, Counters& counters);
   bool held_back(Cursor::Slot slot) const;
@@ -146,8 +133,5 @@ class Execution {
   std::vector<Staged> staging_;
   std::optional<TimePoint> still_since_;  // the first `stage` since something moved
 };
-
-// "all_reduce #42": how errors name an operation.
-std::string operation_name(const Call& call, std::uint64_t sequence);
 
 }  // namespace gradsync

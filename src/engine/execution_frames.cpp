@@ -13,28 +13,9 @@ Result<bool> Execution::take_header(std::uint32_t from, std::uint64_t payload_by
   if (shown->size() < limits::frame_header_bytes) return false;
   Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
   if (!header) return header.status();
-  if (Status status = check_header(from, *header, payload_bytes); !status.ok()) return status;
+  if (Status status = check_header(setup_, from, *header, payload_bytes); !status.ok()) return status;
   transport.consume(peer, limits::frame_header_bytes);
   return true;
-}
-
-Status Execution::check_header(std::uint32_t from, const FrameHeader& header, std::uint64_t payload_bytes) const {
-  if (header.epoch != setup_.epoch)
-    return peer_failure(ErrorCode::protocol, static_cast<int>(from), "frame of communicator {:016x}, expected {:016x}",
-                        header.epoch, setup_.epoch);
-  const Made theirs{from, header.sequence, header.call};
-  const std::uint32_t me = setup_.schedule->rank;
-  const Call* past =
-      setup_.history && setup_.channel == Channel::collective ? setup_.history->find(header.sequence) : nullptr;
-  if (past && !same_call(*past, header.call)) return mismatch(theirs, {me, header.sequence, *past});
-  // Sends and receives are numbered by each side for itself: tags and receives of any rank cross the numbers.
-  const bool same_place = setup_.channel != Channel::collective || header.sequence == setup_.sequence;
-  if (!same_place || !same_call(setup_.call, header.call)) return mismatch(theirs, {me, setup_.sequence, setup_.call});
-  if (header.payload_bytes != payload_bytes)
-    return peer_failure(ErrorCode::mismatch, static_cast<int>(from),
-                        "rank {} sent a message of {} bytes, rank {} expected {}", from, header.payload_bytes,
-                        setup_.schedule->rank, payload_bytes);
-  return {};
 }
 
 Status Execution::adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> data, std::uint64_t arrived) {
@@ -42,7 +23,8 @@ Status Execution::adopt(const FrameHeader& header, std::unique_ptr<std::byte[]> 
   begin(slot);
   Progress& progress = progress_[slot];
   const std::uint32_t from = cursor_.step(slot).peer;
-  if (Status status = check_header(from, header, progress.bytes); !status.ok()) return with_context(status, slot);
+  if (Status status = check_header(setup_, from, header, progress.bytes); !status.ok())
+    return with_context(status, slot);
   progress.header_done = limits::frame_header_bytes;
   progress.staged = data != nullptr;
   if (data) staging_.push_back({from, std::move(data), progress.bytes, arrived});
@@ -65,17 +47,7 @@ Status Execution::check_senders(Transport& transport) {
       return inside || staged_from(from) != nullptr;
     }();
     if (mid_message) continue;
-    Result<std::span<const std::byte>> shown = transport.peek({from, setup_.channel}, limits::frame_header_bytes);
-    if (!shown || shown->size() < limits::frame_header_bytes) continue;  // a broken stream counts when it is needed
-    Result<FrameHeader> header = decode_frame(shown->first(limits::frame_header_bytes));
-    if (!header) return with_context(header.status(), 0);
-    if (header->sequence > setup_.sequence) continue;  // a peer that has finished here already
-    if (header->sequence == setup_.sequence && same_call(setup_.call, header->call)) continue;
-    Status status = check_header(from, *header, header->payload_bytes);
-    if (!status.ok()) {
-      status.message = fmt::format("{}: {}", operation_name(setup_.call, setup_.sequence), status.message);
-      return status;
-    }
+    if (Status status = check_first_frame(setup_, from, transport); !status.ok()) return status;
   }
   return {};
 }

@@ -5,7 +5,6 @@
 // still being read.
 #include <algorithm>
 
-#include "base/random.hpp"
 #include "base/wire.hpp"
 #include "engine/execution.hpp"
 
@@ -219,10 +218,7 @@ std::optional<std::uint64_t> Execution::stream_ahead_of(Cursor::Slot slot) const
 std::uint64_t Execution::fingerprint(std::uint64_t payload_bytes) const {
   FrameBytes header = header_;
   WireWriter(std::span(header).subspan(kPayloadBytesOffset)).u64(payload_bytes);
-  std::uint64_t hash = 0;
-  WireReader words(header);
-  for (std::size_t at = 0; at < header.size(); at += 8) hash = mix64(hash ^ words.u64());
-  return hash;
+  return fingerprint_of(header);
 }
 
 }  // namespace gradsync

@@ -52,7 +52,7 @@ void Operation::bind_source(std::uint32_t rank) {
   request_.schedule = std::move(schedule);
 }
 
-Status Operation::start(ScratchPool& pool, const CallHistory* history) {
+Status Operation::start(ScratchPool& pool, const CallHistory* history, HostBoard* board) {
   const Schedule& schedule = *request_.schedule;
   Binding binding;
   binding.shape = schedule.shape;
@@ -93,9 +93,21 @@ Status Operation::start(ScratchPool& pool, const CallHistory* history) {
     if (reinterpret_cast<std::uintptr_t>(in) - in_at == reinterpret_cast<std::uintptr_t>(out) - out_at)
       aliasing = Aliasing::in_place;
   }
-  execution_.emplace(Execution::Setup{epoch_, request_.sequence, request_.channel, request_.call, request_.schedule,
-                                      binding, aliasing, history});
+  Setup setup{epoch_,  request_.sequence, request_.channel, request_.call, request_.schedule,
+              binding, aliasing,          history};
+  if (board && board->state != HostBoard::State::none && BoardRun::takes(setup))
+    board_run_.emplace(std::move(setup), *board);
+  else execution_.emplace(std::move(setup));
   return {};
+}
+
+Result<bool> Operation::advance(Transport& transport, Counters& counters) {
+  Result<bool> moved = movement().advance(transport, counters);
+  if (board_run_ && board_run_->declined()) {
+    execution_.emplace(board_run_->take_setup());
+    board_run_.reset();
+  }
+  return moved;
 }
 
 void Operation::complete() {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "engine/board_run.hpp"
 #include "engine/execution.hpp"
 
 namespace gradsync {
@@ -65,9 +66,14 @@ class Operation {
 
   // Of a receive of any rank: the one that it receives from. Before `start`.
   void bind_source(std::uint32_t rank);
-  // Allocates and widens; fails with out_of_memory. Called once, when the operation's turn has come.
-  Status start(ScratchPool& pool, const CallHistory* history = nullptr);
-  bool started() const { return execution_.has_value(); }
+  // Allocates and widens; fails with out_of_memory. Called once, when the operation's turn has come. At the board if there is
+  // one and such an operation is done there.
+  Status start(ScratchPool& pool, const CallHistory* history = nullptr, HostBoard* board = nullptr);
+  bool started() const { return execution_.has_value() || board_run_.has_value(); }
+  Movement& movement() { return board_run_ ? static_cast<Movement&>(*board_run_) : *execution_; }
+  const Movement& movement() const { return board_run_ ? static_cast<const Movement&>(*board_run_) : *execution_; }
+  Result<bool> advance(Transport& transport, Counters& counters);
+  // Of one that is not done at the board.
   Execution& execution() { return *execution_; }
   const Execution& execution() const { return *execution_; }
   // After the last step: rounds, divides, and leaves the result in the caller's output.
@@ -89,6 +95,7 @@ class Operation {
   kernels::Work work_;
   std::shared_ptr<std::byte> scratch_, wide_input_, wide_output_;
   std::optional<Execution> execution_;
+  std::optional<BoardRun> board_run_;
 };
 
 }  // namespace gradsync

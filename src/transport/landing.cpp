@@ -19,6 +19,13 @@ std::span<std::byte> whole_pages(std::span<std::byte> bytes) {
   return begin < end ? bytes.subspan(begin - first, end - begin) : std::span<std::byte>();
 }
 
+std::span<std::byte> pages_around(std::span<std::byte> bytes) {
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = first / page * page, end = (first + bytes.size() + page - 1) / page * page;
+  return {bytes.data() - (first - begin), end - begin};
+}
+
 LandingReceiver::LandingReceiver(std::span<std::byte> ring)
     : header_(std::launder(reinterpret_cast<LandingHeader*>(ring.data() + kLandingHeaderOffset))) {}
 

@@ -45,6 +45,8 @@ static_assert(kLandingHeaderOffset + sizeof(LandingHeader) <= kRingHeaderBytes);
 
 // The part of `bytes` that is whole pages: only those can be replaced.
 std::span<std::byte> whole_pages(std::span<std::byte> bytes);
+// The whole pages that `bytes` lie in.
+std::span<std::byte> pages_around(std::span<std::byte> bytes);
 
 // What is offered: `bytes` at `offset` of the receiver's memory number `memory` for the payload from byte `skip` on.
 struct LandingPlace {

@@ -52,4 +52,9 @@ std::byte* BorrowedPages::find(std::uint64_t id, std::uint64_t offset, std::uint
   return all.data() + offset;
 }
 
+std::shared_ptr<std::byte> BorrowedPages::keep(std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) const {
+  std::byte* const data = find(id, offset, bytes);
+  return data ? std::shared_ptr<std::byte>(pages_.find(id)->second, data) : nullptr;
+}
+
 }  // namespace gradsync

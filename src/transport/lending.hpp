@@ -48,6 +48,8 @@ class BorrowedPages final : public MemoryTaker {
   void drop_memory(std::uint64_t id) override { pages_.erase(id); }
   // Where they are mapped here; nullptr if they are unknown, could not be mapped, or are shorter.
   std::byte* find(std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) const;
+  // The same, mapped as long as the pointer lives.
+  std::shared_ptr<std::byte> keep(std::uint64_t id, std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
   std::shared_ptr<MappedPages> mapped_;

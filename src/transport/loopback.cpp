@@ -11,6 +11,7 @@
 #include "base/descriptor.hpp"
 #include "base/limits.hpp"
 #include "base/process.hpp"
+#include "transport/board.hpp"
 #include "transport/landing.hpp"
 #include "transport/mapping.hpp"
 #include "transport/peer_table.hpp"
@@ -33,6 +34,7 @@ struct alignas(64) Place {
   Descriptor event;                              // set while `taken`, before any peer may see `asleep`
   alignas(64) std::mutex mutex;                  // of `arrived`
   std::vector<std::shared_ptr<Stream>> arrived;  // opened by a sender, not yet fetched by the rank
+  std::shared_ptr<std::byte> board;              // by the rank itself, before it says a word of it
 };
 
 }  // namespace
@@ -84,6 +86,20 @@ class Loopback final : public Transport {
   Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
   void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  std::byte* own_board() override;
+  bool show_board(std::uint32_t) override { return place_.board != nullptr; }
+  std::shared_ptr<std::byte> board_of(std::uint32_t from) override { return fabric_->places[from].board; }
+  std::optional<Shown> show(std::uint32_t, std::span<const std::byte> bytes) override {
+    if (!pages_ || !pages_->find(bytes)) return std::nullopt;
+    return Shown{0, reinterpret_cast<std::uintptr_t>(bytes.data())};
+  }
+  std::byte* shown(std::uint32_t, const Shown& where, std::uint64_t) override {
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(where.offset));
+  }
+  void take_away(std::span<std::byte> bytes) override {
+    if (auto pages = pages_ ? pages_->find(bytes) : nullptr) pages->replace(pages_around(bytes));
+  }
+  void ring(std::uint32_t to) override { fabric_->wake(to); }
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
   int descriptor() const override { return place_.event.get(); }
   bool arm() override;
@@ -363,6 +379,16 @@ void Loopback::append_senders(Channel channel, std::vector<std::uint32_t>& out) 
   const std::lock_guard lock(place_.mutex);
   for (const auto& stream : place_.arrived)
     if (stream->channel == channel) out.push_back(stream->from);
+}
+
+std::byte* Loopback::own_board() {
+  if (!place_.board && fabric_->size <= limits::board_ranks_max)
+    if (auto memory = Mapping::anonymous(kBoardBytes); memory.ok()) {
+      auto kept = std::make_shared<Mapping>(std::move(*memory));
+      BoardView::make(kept->bytes());
+      place_.board = {kept, kept->bytes().data()};
+    }
+  return place_.board.get();
 }
 
 bool Loopback::arm() {

@@ -11,15 +11,17 @@
 
 namespace gradsync {
 
-// Whole zeroed pages of a sealed memfd. At the end they go back to the system at once, even while a peer has them mapped.
+// Whole zeroed pages of a sealed memfd. At the end they go back to the system at once, even while a peer has them mapped, unless
+// they `outlive` this: then once nobody has.
 class Pages {
  public:
   // out_of_memory or unavailable as of create_sealed_memory.
-  static Result<std::shared_ptr<const Pages>> create(std::uint64_t id, std::size_t bytes);
-  Pages(std::uint64_t id, Descriptor memory, Mapping mapping)
+  static Result<std::shared_ptr<const Pages>> create(std::uint64_t id, std::size_t bytes, bool outlive = false);
+  Pages(std::uint64_t id, Descriptor memory, Mapping mapping, bool outlive)
       : id_(id),
         memory_(std::move(memory)),
-        mapping_(std::move(mapping)) {}
+        mapping_(std::move(mapping)),
+        outlive_(outlive) {}
   ~Pages();
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -37,6 +39,7 @@ class Pages {
   std::uint64_t id_;
   Descriptor memory_;
   Mapping mapping_;
+  bool outlive_;
   MakingProcess maker_;
   mutable std::atomic<bool> whole_{true};
 };

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/process.hpp"
+#include "transport/board.hpp"
 #include "transport/landing.hpp"
 #include "transport/peer_table.hpp"
 #include "transport/ring.hpp"
@@ -14,6 +15,8 @@
 
 namespace gradsync {
 namespace {
+
+constexpr std::uint64_t kBoardMemory = ~std::uint64_t{0};  // the number of a rank's board among its pages
 
 // What a rank opened and sent before it left may still be on its way through our endpoint when its other streams break.
 constexpr auto kLateArrival = std::chrono::milliseconds(100);
@@ -62,6 +65,13 @@ class Router final : public Transport, private Watcher {
   Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
   void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  std::byte* own_board() override;
+  bool show_board(std::uint32_t to) override;
+  std::shared_ptr<std::byte> board_of(std::uint32_t from) override;
+  std::optional<Shown> show(std::uint32_t to, std::span<const std::byte> bytes) override;
+  std::byte* shown(std::uint32_t from, const Shown& where, std::uint64_t bytes) override;
+  void take_away(std::span<std::byte> bytes) override;
+  void ring(std::uint32_t to) override;
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     for (const Sender& sender : senders_)
       if (sender.peer.channel == channel) out.push_back(sender.peer.rank);
@@ -119,6 +129,7 @@ class Router final : public Transport, private Watcher {
   };
   std::map<std::uint32_t, Gone> gone_;
   bool somebody_is_leaving();
+  std::shared_ptr<const Pages> board_;
   std::uint64_t news_looked_ = 0;
   std::uint32_t unopened_polls_ = 0;
   bool armed_ = false, warned_ = false;
@@ -315,6 +326,46 @@ Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {
   if (!*stream) return std::size_t{0};
   return (*stream)->receive(into);
 }
+
+// Where all ranks are on this host, and few.
+std::byte* Router::own_board() {
+  if (board_) return board_->bytes().data();
+  if (config_.size > limits::board_ranks_max || kind() != TransportKind::shm) return nullptr;
+  auto pages = Pages::create(kBoardMemory, kBoardBytes, true);  // peers that are behind read on after we left
+  if (!pages.ok()) return nullptr;
+  board_ = std::move(*pages);
+  BoardView::make(board_->bytes());
+  return board_->bytes().data();
+}
+
+bool Router::show_board(std::uint32_t to) {
+  const Peer peer{to, Channel::collective};
+  Outgoing* const stream = find(outgoing_, peer);
+  return board_ && (stream ? stream : open(peer))->show(board_);
+}
+
+std::shared_ptr<std::byte> Router::board_of(std::uint32_t from) {
+  Incoming* const stream = find(incoming_, {from, Channel::collective});
+  return stream ? stream->see(kBoardMemory, 0, kBoardBytes) : nullptr;
+}
+
+std::optional<Transport::Shown> Router::show(std::uint32_t to, std::span<const std::byte> bytes) {
+  Outgoing* const stream = find(outgoing_, {to, Channel::collective});
+  auto pages = stream && config_.pages ? config_.pages->find(bytes) : nullptr;
+  if (!pages || !stream->show(pages)) return std::nullopt;
+  return Shown{pages->id(), static_cast<std::uint64_t>(bytes.data() - pages->bytes().data())};
+}
+
+std::byte* Router::shown(std::uint32_t from, const Shown& where, std::uint64_t bytes) {
+  Incoming* const stream = find(incoming_, {from, Channel::collective});
+  return stream ? stream->see(where.memory, where.offset, bytes).get() : nullptr;
+}
+
+void Router::take_away(std::span<std::byte> bytes) {
+  if (auto pages = config_.pages ? config_.pages->find(bytes) : nullptr) pages->replace(pages_around(bytes));
+}
+
+void Router::ring(std::uint32_t to) { find(outgoing_, Peer{to, Channel::collective})->ring(); }
 
 // Nothing but time makes a rank that left count as lost: until then, and for one look after, nobody may sleep.
 bool Router::somebody_is_leaving() {

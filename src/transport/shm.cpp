@@ -99,6 +99,9 @@ class RingOutgoing final : public Outgoing {
     if (ring_.take_reader_asleep()) bell_.ring();
   }
 
+  bool show(const std::shared_ptr<const Pages>& pages) override { return passed_.pass(pages, bell_); }
+  void ring() override { bell_.ring(); }
+
   const Status& failure() override {
     if (bell_.broken() && failure_.ok()) failure_ = peer_.failed(ErrorCode::peer_lost, kSend, bell_.why());
     return failure_;
@@ -205,6 +208,12 @@ class RingIncoming final : public Incoming {
   }
 
   std::uint64_t position() const override { return ring_.position(); }
+
+  std::shared_ptr<std::byte> see(std::uint64_t memory, std::uint64_t offset, std::uint64_t bytes) override {
+    if (auto seen = borrowed_.keep(memory, offset, bytes)) return seen;
+    bell_.hear();  // it was passed before whatever speaks of it
+    return borrowed_.keep(memory, offset, bytes);
+  }
 
   void allow_landing(std::uint64_t bytes) override {
     if (landing_.allow(bytes) && ring_.take_writer_asleep_now()) bell_.ring();

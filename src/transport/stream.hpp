@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "transport/inbox.hpp"
+#include "transport/pages.hpp"
 #include "transport/pieces.hpp"
 #include "transport/poller.hpp"
 #include "transport/transport.hpp"
@@ -46,6 +47,9 @@ class Outgoing {
   }
   virtual void end_land(std::size_t) {}
   virtual std::optional<std::uint64_t> position() const { return std::nullopt; }  // bytes of the stream that have left
+  // Tells the peer of the memory. False: it cannot be told.
+  virtual bool show(const std::shared_ptr<const Pages>&) { return false; }
+  virtual void ring() {}
   // True if something changed since the last send or arm.
   virtual bool arm() { return false; }
   virtual void disarm() {}
@@ -67,6 +71,10 @@ class Incoming {
     return std::nullopt;
   }
   virtual std::uint64_t position() const { return 0; }  // bytes of the stream that were consumed
+  // Memory that the peer has told of, mapped here; null if it is unknown or shorter.
+  virtual std::shared_ptr<std::byte> see(std::uint64_t /*memory*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
+    return nullptr;
+  }
   virtual void allow_landing(std::uint64_t) {}
   virtual Result<std::optional<std::uint64_t>> landed() { return std::optional<std::uint64_t>(); }
   virtual void end_landing() {}

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -102,6 +103,25 @@ class Transport {
   virtual void end_land(Peer, std::size_t /*count*/) {}
   // Copies the next bytes of the landing there, as many as are allowed, and returns their number.
   Result<std::size_t> land(Peer to, std::span<const std::byte> bytes);
+
+  // The board (board.hpp): memory of each rank that all of them see, where they share one host. This rank's own, laid out, made
+  // when first asked for; null where there is none.
+  virtual std::byte* own_board() { return nullptr; }
+  // Lets the peer see it, before the next bytes of the collectives' stream to it. False: it cannot.
+  virtual bool show_board(std::uint32_t /*to*/) { return false; }
+  // The peer's, kBoardBytes, once bytes have come that it sent after showing it; null if it cannot be seen here.
+  virtual std::shared_ptr<std::byte> board_of(std::uint32_t /*from*/) { return nullptr; }
+  // The same with registered memory that both may write until the operation ends: where `bytes` lie, to be told to the peer;
+  // nothing if they cannot be shown.
+  struct Shown {
+    std::uint64_t memory = 0, offset = 0;
+  };
+  virtual std::optional<Shown> show(std::uint32_t /*to*/, std::span<const std::byte> /*bytes*/) { return std::nullopt; }
+  virtual std::byte* shown(std::uint32_t /*from*/, const Shown& /*where*/, std::uint64_t /*bytes*/) { return nullptr; }
+  // Puts other pages under registered memory of ours, content kept: out of the reach of a peer that writes there and does not answer.
+  virtual void take_away(std::span<std::byte> /*bytes*/) {}
+  // Wakes the peer if it sleeps.
+  virtual void ring(std::uint32_t /*to*/) {}
 
   // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
   virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;
