@@ -17,7 +17,7 @@ class Pages {
  public:
   // out_of_memory or unavailable as of create_sealed_memory.
   static Result<std::shared_ptr<const Pages>> create(std::uint64_t id, std::size_t bytes, bool outlive = false);
-  Pages(std::uint64_t id, Descriptor memory, Mapping mapping, bool outlive)
+  Pages(std::uint64_t id, Descriptor memory, Mapping mapping, bool outlive = false)
       : id_(id),
         memory_(std::move(memory)),
         mapping_(std::move(mapping)),
