@@ -55,7 +55,7 @@ inline constexpr std::size_t board_piece_bytes = 1u << 20;    // of a longer mes
 inline constexpr std::size_t pages_of_stream_max = 64;        // pieces of registered memory mapped for one stream
 inline constexpr auto spin_alone = 3us;                       // from then on a spinning thread gives way now and then
 inline constexpr auto spin_before_yield = 100us;
-inline constexpr auto spin_before_yield_crowded = 2us;  // more ranks than cores
+inline constexpr auto spin_before_yield_crowded = 0us;  // more ranks than cores: whoever is waited for needs this one
 inline constexpr std::uint32_t yields_before_sleep = 64;
 
 // Engine.

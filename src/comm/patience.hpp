@@ -22,7 +22,7 @@ class Patience {
 
   // What to do after one more look at which nothing had moved.
   Rest after_idle_look() {
-    if (yields_ > 0) return give_way();
+    if (yields_ > 0 || spin_ == Nanoseconds{0}) return give_way();
     if (looks_++ % kLooksPerClock != 0) return Rest::spin;
     const TimePoint now = std::chrono::steady_clock::now();
     if (looks_ == 1) {
