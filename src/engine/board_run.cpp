@@ -89,41 +89,48 @@ Result<bool> BoardRun::greet(Transport& transport) {
   }
   auto& greetings = board_->greetings;
   bool moved = false;
-  const auto all = [&](auto rounds, std::uint32_t least) {
-    for (std::uint32_t p = 0; p < size(); ++p)
-      if (p != me() && greetings[p].*rounds < least) return false;
-    return true;
-  };
   for (std::uint32_t k = 1; k < size(); ++k) {
     const std::uint32_t peer = (me() + k) % size();
     HostBoard::Greeting& greeting = greetings[peer];
-    if (greeting.rounds_said == 0) {
-      const bool shown = greeting.said > 0 || (transport.own_board() != nullptr && transport.show_board(peer));
-      if (Status status = say(peer, shown, transport, moved); !status.ok()) return status;
-    }
-    if (Status status = hear(peer, transport, moved); !status.ok()) return status;
+    if (greeting.rounds_said > 0) continue;
+    if (greeting.said == 0) greeting.says = transport.own_board() != nullptr && transport.show_board(peer);
+    if (Status status = say(peer, transport, moved); !status.ok()) return status;
   }
-  if (!all(&HostBoard::Greeting::rounds_heard, 1)) return moved ? Result<bool>(true) : idle(transport);
-  const bool sees = see_all(transport);
-  for (std::uint32_t peer = 0; peer < size(); ++peer)
-    if (peer != me() && greetings[peer].rounds_said == 1)
-      if (Status status = say(peer, sees, transport, moved); !status.ok()) return status;
-  if (!all(&HostBoard::Greeting::rounds_heard, kRounds) || !all(&HostBoard::Greeting::rounds_said, kRounds))
-    return moved ? Result<bool>(true) : idle(transport);
-  const bool sound = sees && std::all_of(greetings.begin(), greetings.end(), [](const auto& g) { return g.sound; });
+  for (std::uint32_t peer = 0; peer < size(); ++peer)  // after all have been told what this rank called
+    if (peer != me())
+      if (Status status = hear(peer, transport, moved); !status.ok()) return status;
+  constexpr auto said = &HostBoard::Greeting::rounds_said, heard = &HostBoard::Greeting::rounds_heard;
+  if (!all_greeted(said, 1) || !all_greeted(heard, 1)) return moved ? Result<bool>(true) : idle(transport);
+  if (!board_->sees_all) board_->sees_all = all_sound() && see_all(transport);
+  for (std::uint32_t peer = 0; peer < size(); ++peer) {
+    if (peer == me() || greetings[peer].rounds_said != 1) continue;
+    greetings[peer].says = *board_->sees_all;
+    if (Status status = say(peer, transport, moved); !status.ok()) return status;
+  }
+  if (!all_greeted(said, kRounds) || !all_greeted(heard, kRounds)) return moved ? Result<bool>(true) : idle(transport);
+  const bool sound = *board_->sees_all && all_sound();
   board_->state = sound ? HostBoard::State::joined : HostBoard::State::none;
   if (!sound) board_->of.clear(), board_->kept.clear();
   stage_ = sound ? Stage::posting : Stage::declined;
   return true;
 }
 
-Status BoardRun::say(std::uint32_t peer, bool sound, Transport& transport, bool& moved) {
+bool BoardRun::all_greeted(std::uint32_t HostBoard::Greeting::*rounds, std::uint32_t least) const {
+  for (std::uint32_t peer = 0; peer < size(); ++peer)
+    if (peer != me() && board_->greetings[peer].*rounds < least) return false;
+  return true;
+}
+
+bool BoardRun::all_sound() const {
+  return std::all_of(board_->greetings.begin(), board_->greetings.end(), [](const auto& g) { return g.sound; });
+}
+
+Status BoardRun::say(std::uint32_t peer, Transport& transport, bool& moved) {
   HostBoard::Greeting& greeting = board_->greetings[peer];
   std::array<std::byte, kGreetingBytes> message{};
   std::copy(header_.begin(), header_.end(), message.begin());
   WireWriter(std::span(message).subspan(kPayloadBytesOffset)).u64(kFlagBytes);
-  WireWriter(std::span(message).subspan(limits::frame_header_bytes)).u64(sound ? 1 : 0);
-  if (!sound) greeting.sound = false;
+  WireWriter(std::span(message).subspan(limits::frame_header_bytes)).u64(greeting.says ? 1 : 0);
   const std::span<const std::byte> rest = std::span(message).subspan(greeting.said);
   Result<std::size_t> taken = transport.send({peer, Channel::collective}, {&rest, 1});
   if (!taken) return taken.status();
@@ -131,6 +138,7 @@ Status BoardRun::say(std::uint32_t peer, bool sound, Transport& transport, bool&
   greeting.said += *taken;
   if (greeting.said < kGreetingBytes) return {};
   greeting.said = 0;
+  greeting.sound = greeting.sound && greeting.says;
   ++greeting.rounds_said;
   return {};
 }
@@ -159,7 +167,6 @@ Status BoardRun::hear(std::uint32_t peer, Transport& transport, bool& moved) {
 }
 
 bool BoardRun::see_all(Transport& transport) {
-  if (!board_->of.empty()) return true;
   std::vector<BoardView> of;
   std::vector<std::shared_ptr<std::byte>> kept;
   for (std::uint32_t rank = 0; rank < size(); ++rank) {
@@ -303,7 +310,7 @@ Status BoardRun::learn_place(std::uint32_t rank, Transport& transport) {
 Result<bool> BoardRun::reduce(Transport& transport, Counters& counters) {
   const std::uint64_t turn = kTurnBytes / setup_.binding.element_bytes;
   const std::uint64_t end = std::min(part_end_, part_begin_ + turn);
-  if (Status status = reduce_some(part_begin_, end); !status.ok()) return status;
+  if (Status status = reduce_some(part_begin_, end, transport); !status.ok()) return status;
   part_begin_ = end;
   if (part_begin_ < part_end_) return true;
   if (inline_) {
@@ -311,8 +318,8 @@ Result<bool> BoardRun::reduce(Transport& transport, Counters& counters) {
     finish(counters);
     return true;
   }
-  if (writes_out_ && somebody_withdrew())
-    return peer_failure(ErrorCode::peer_lost, -1, "a rank has ended its operation");
+  if (writes_out_)  // what was read was whole
+    if (Status status = check_withdrawn(transport); !status.ok()) return status;
   board_->own().header().finished.store(tick() + 1, std::memory_order_seq_cst);
   wake_others(transport);
   if (posted_ < pieces_) post(posted_, transport);
@@ -320,23 +327,26 @@ Result<bool> BoardRun::reduce(Transport& transport, Counters& counters) {
   return true;
 }
 
-bool BoardRun::somebody_withdrew() const {
-  return std::any_of(board_->of.begin(), board_->of.end(),
-                     [](const BoardView& b) { return b.header().withdrawn.load(std::memory_order_seq_cst) != 0; });
+Status BoardRun::check_withdrawn(Transport& transport) const {
+  for (std::uint32_t peer = 0; peer < size(); ++peer)
+    if (board_->of[peer].header().withdrawn.load(std::memory_order_seq_cst) != 0)
+      return peer_failure(ErrorCode::peer_lost, static_cast<int>(peer), "{}: {} has ended its operation",
+                          operation_name(setup_.call, setup_.sequence), transport.name(peer));
+  return {};
 }
 
 // Elements [begin, end) of the piece, in sub-pieces that stay in the cache.
-Status BoardRun::reduce_some(std::uint64_t begin, std::uint64_t end) {
+Status BoardRun::reduce_some(std::uint64_t begin, std::uint64_t end, Transport& transport) {
   const std::uint64_t most = limits::piece_bytes / (size() > 2 ? 2 : 1) / setup_.binding.element_bytes;
   BoardHeader& own = board_->own().header();
   while (begin < end) {
     const std::uint64_t until = std::min(end, begin + most);
     if (writes_out_) {
       own.writing.store(1, std::memory_order_seq_cst);
-      const bool withdrawn = somebody_withdrew();
-      if (!withdrawn) combine(begin, until);
+      const Status withdrawn = check_withdrawn(transport);
+      if (withdrawn.ok()) combine(begin, until);
       own.writing.store(0, std::memory_order_release);
-      if (withdrawn) return peer_failure(ErrorCode::peer_lost, -1, "a rank has ended its operation");
+      if (!withdrawn.ok()) return withdrawn;
     } else {
       combine(begin, until);
     }
@@ -391,7 +401,7 @@ void BoardRun::finish(Counters& counters) {
   }
 }
 
-// A writer that does not end, as its process is stopped, goes on in pages that are nobody's.
+// A writer that does not end, as its process is stopped, goes on in pages that are nobody's. One that is gone has ended.
 void BoardRun::withdraw(Transport& transport) {
   if (board_->state != HostBoard::State::joined || !board_->maker.is_this()) return;
   board_->own().header().withdrawn.store(1, std::memory_order_seq_cst);
@@ -399,7 +409,11 @@ void BoardRun::withdraw(Transport& transport) {
   const Deadline deadline = Deadline::after(limits::landing_withdraw_timeout);
   for (std::uint32_t peer = 0; peer < size(); ++peer) {
     const std::atomic<std::uint32_t>& writing = board_->of[peer].header().writing;
-    while (peer != me() && writing.load(std::memory_order_seq_cst) != 0) {
+    const auto gone = [&] {
+      return transport.peek({peer, Channel::collective}, limits::frame_header_bytes).status().code ==
+             ErrorCode::peer_lost;
+    };
+    while (peer != me() && writing.load(std::memory_order_seq_cst) != 0 && !gone()) {
       if (deadline.passed()) {
         transport.take_away({setup_.binding.spaces[1].data, static_cast<std::size_t>(message_bytes(setup_))});
         return;

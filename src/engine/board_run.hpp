@@ -38,9 +38,11 @@ class HostBoard {
   struct Greeting {  // of one peer
     std::uint32_t rounds_said = 0, rounds_heard = 0;
     std::size_t said = 0;  // bytes of this round's
+    bool says = false;     // this round; stays once a byte has left
     bool header_heard = false, sound = true;
   };
   std::vector<Greeting> greetings;
+  std::optional<bool> sees_all;                  // this rank, once it is known: the same word to everybody
   std::vector<std::shared_ptr<std::byte>> kept;  // the boards' memory
 };
 
@@ -74,7 +76,9 @@ class BoardRun final : public Movement {
   };
 
   Result<bool> greet(Transport& transport);
-  Status say(std::uint32_t peer, bool sound, Transport& transport, bool& moved);
+  bool all_greeted(std::uint32_t HostBoard::Greeting::*rounds, std::uint32_t least) const;
+  bool all_sound() const;
+  Status say(std::uint32_t peer, Transport& transport, bool& moved);
   Status hear(std::uint32_t peer, Transport& transport, bool& moved);
   bool see_all(Transport& transport);
 
@@ -85,7 +89,7 @@ class BoardRun final : public Movement {
   Status learn_places(Transport& transport);
   Status learn_place(std::uint32_t peer, Transport& transport);
   Result<bool> reduce(Transport& transport, Counters& counters);
-  Status reduce_some(std::uint64_t begin, std::uint64_t end);
+  Status reduce_some(std::uint64_t begin, std::uint64_t end, Transport& transport);
   void combine(std::uint64_t begin, std::uint64_t end);
   void end_piece();
   void finish(Counters& counters);
@@ -98,7 +102,8 @@ class BoardRun final : public Movement {
   std::uint64_t tick() const { return board_->ticks + piece_; }  // of the piece at hand
   std::uint64_t piece_begin(std::uint64_t piece) const;
   bool has_come(std::uint32_t peer) const;
-  bool somebody_withdrew() const;
+  // peer_lost if a rank has taken back its memory.
+  Status check_withdrawn(Transport& transport) const;
 
   Setup setup_;
   HostBoard* board_;

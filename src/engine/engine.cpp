@@ -2,7 +2,9 @@
 
 namespace gradsync {
 
-Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
+  if (!transport_->may_have_boards()) board_.state = HostBoard::State::none;
+}
 
 Engine::~Engine() { fail(failure(ErrorCode::closed, "the communicator was destroyed")); }
 
@@ -202,8 +204,11 @@ bool Engine::arm() {
   if (joined) board_.own().header().asleep.store(1, std::memory_order_seq_cst);
   const bool quiet = transport_->arm();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool waits = joined && !collectives_.empty() && collectives_.front()->started();
-  return quiet && !(waits && collectives_.front()->movement().news());
+  if (!quiet || !joined) return quiet;
+  // Somebody who rang before the transport could hear it leaves only this sign, and would not be followed by another.
+  if (board_.own().header().asleep.load(std::memory_order_seq_cst) == 0) return false;
+  const bool waits = !collectives_.empty() && collectives_.front()->started();
+  return !(waits && collectives_.front()->movement().news());
 }
 
 void Engine::disarm() {

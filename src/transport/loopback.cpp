@@ -86,18 +86,21 @@ class Loopback final : public Transport {
   Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
   void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  bool may_have_boards() const override { return fabric_->size <= limits::board_ranks_max; }
   std::byte* own_board() override;
   bool show_board(std::uint32_t) override { return place_.board != nullptr; }
   std::shared_ptr<std::byte> board_of(std::uint32_t from) override { return fabric_->places[from].board; }
   std::optional<Shown> show(std::uint32_t, std::span<const std::byte> bytes) override {
-    if (!pages_ || !pages_->find(bytes)) return std::nullopt;
+    auto pages = pages_ ? pages_->find(bytes) : nullptr;
+    if (!pages) return std::nullopt;
+    shown_.add(pages);
     return Shown{0, reinterpret_cast<std::uintptr_t>(bytes.data())};
   }
   std::byte* shown(std::uint32_t, const Shown& where, std::uint64_t) override {
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(where.offset));
   }
   void take_away(std::span<std::byte> bytes) override {
-    if (auto pages = pages_ ? pages_->find(bytes) : nullptr) pages->replace(pages_around(bytes));
+    if (const auto pages = shown_.find(bytes)) pages->replace(pages_around(bytes));
   }
   void ring(std::uint32_t to) override { fabric_->wake(to); }
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override;
@@ -142,6 +145,7 @@ class Loopback final : public Transport {
   std::shared_ptr<PageRegistry> pages_;
   MakingProcess maker_;
   Place& place_;
+  LastPages shown_;
   PeerTable<std::unique_ptr<Outgoing>> outgoing_;
   PeerTable<std::unique_ptr<Incoming>> incoming_;
   std::vector<Outgoing*> outgoing_open_;
@@ -382,7 +386,7 @@ void Loopback::append_senders(Channel channel, std::vector<std::uint32_t>& out) 
 }
 
 std::byte* Loopback::own_board() {
-  if (!place_.board && fabric_->size <= limits::board_ranks_max)
+  if (!place_.board && may_have_boards())
     if (auto memory = Mapping::anonymous(kBoardBytes); memory.ok()) {
       auto kept = std::make_shared<Mapping>(std::move(*memory));
       BoardView::make(kept->bytes());

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 namespace gradsync {
 
@@ -25,6 +26,22 @@ void Pages::replace(std::span<std::byte> part) const {
   if (::mremap(copy->bytes().data(), part.size(), part.size(), MREMAP_MAYMOVE | MREMAP_FIXED, part.data()) !=
       MAP_FAILED)
     copy->release();
+}
+
+void LastPages::add(const std::shared_ptr<const Pages>& pages) {
+  if (last_[0].lock() == pages) return;
+  std::swap(last_[0], last_[1]);
+  if (last_[0].lock() != pages) last_[0] = pages;
+}
+
+std::shared_ptr<const Pages> LastPages::find(std::span<const std::byte> bytes) const {
+  for (const auto& known : last_) {
+    auto pages = known.lock();
+    if (!pages) continue;
+    const auto offset = static_cast<std::size_t>(bytes.data() - pages->bytes().data());
+    if (offset < pages->bytes().size() && bytes.size() <= pages->bytes().size() - offset) return pages;
+  }
+  return nullptr;
 }
 
 Pages::~Pages() {

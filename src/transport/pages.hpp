@@ -1,6 +1,7 @@
 // Memory of this process that the other processes of the host can map, and so read where it lies.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -42,6 +43,17 @@ class Pages {
   bool outlive_;
   MakingProcess maker_;
   mutable std::atomic<bool> whole_{true};
+};
+
+// The last two that were shown, found again even if they are not whole any more.
+class LastPages {
+ public:
+  void add(const std::shared_ptr<const Pages>& pages);
+  // Those that hold all of `bytes`; nullptr if these are not among them.
+  std::shared_ptr<const Pages> find(std::span<const std::byte> bytes) const;
+
+ private:
+  std::array<std::weak_ptr<const Pages>, 2> last_;  // the latest first
 };
 
 // Which memory of this process is in such pages. Any thread.

@@ -65,6 +65,9 @@ class Router final : public Transport, private Watcher {
   Result<std::span<std::byte>> begin_land(Peer to, std::uint64_t wanted, std::uint64_t ahead) override;
   void end_land(Peer to, std::size_t count) override;
   Result<std::size_t> receive(Peer from, std::span<std::byte> into) override;
+  bool may_have_boards() const override {
+    return config_.size <= limits::board_ranks_max && kind() == TransportKind::shm;
+  }
   std::byte* own_board() override;
   bool show_board(std::uint32_t to) override;
   std::shared_ptr<std::byte> board_of(std::uint32_t from) override;
@@ -130,6 +133,7 @@ class Router final : public Transport, private Watcher {
   std::map<std::uint32_t, Gone> gone_;
   bool somebody_is_leaving();
   std::shared_ptr<const Pages> board_;
+  LastPages shown_;
   std::uint64_t news_looked_ = 0;
   std::uint32_t unopened_polls_ = 0;
   bool armed_ = false, warned_ = false;
@@ -327,10 +331,9 @@ Result<std::size_t> Router::receive(Peer from, std::span<std::byte> into) {
   return (*stream)->receive(into);
 }
 
-// Where all ranks are on this host, and few.
 std::byte* Router::own_board() {
   if (board_) return board_->bytes().data();
-  if (config_.size > limits::board_ranks_max || kind() != TransportKind::shm) return nullptr;
+  if (!may_have_boards()) return nullptr;
   auto pages = Pages::create(kBoardMemory, kBoardBytes, true);  // peers that are behind read on after we left
   if (!pages.ok()) return nullptr;
   board_ = std::move(*pages);
@@ -353,6 +356,7 @@ std::optional<Transport::Shown> Router::show(std::uint32_t to, std::span<const s
   Outgoing* const stream = find(outgoing_, {to, Channel::collective});
   auto pages = stream && config_.pages ? config_.pages->find(bytes) : nullptr;
   if (!pages || !stream->show(pages)) return std::nullopt;
+  shown_.add(pages);
   return Shown{pages->id(), static_cast<std::uint64_t>(bytes.data() - pages->bytes().data())};
 }
 
@@ -362,7 +366,7 @@ std::byte* Router::shown(std::uint32_t from, const Shown& where, std::uint64_t b
 }
 
 void Router::take_away(std::span<std::byte> bytes) {
-  if (auto pages = config_.pages ? config_.pages->find(bytes) : nullptr) pages->replace(pages_around(bytes));
+  if (const auto pages = shown_.find(bytes)) pages->replace(pages_around(bytes));
 }
 
 void Router::ring(std::uint32_t to) { find(outgoing_, Peer{to, Channel::collective})->ring(); }

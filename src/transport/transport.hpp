@@ -104,8 +104,10 @@ class Transport {
   // Copies the next bytes of the landing there, as many as are allowed, and returns their number.
   Result<std::size_t> land(Peer to, std::span<const std::byte> bytes);
 
-  // The board (board.hpp): memory of each rank that all of them see, where they share one host. This rank's own, laid out, made
-  // when first asked for; null where there is none.
+  // The board (board.hpp): memory of each rank that all of them see, where they share one host. Whether there may be any, which all
+  // ranks know alike.
+  virtual bool may_have_boards() const { return false; }
+  // This rank's own, laid out, made when first asked for; null if it cannot be made.
   virtual std::byte* own_board() { return nullptr; }
   // Lets the peer see it, before the next bytes of the collectives' stream to it. False: it cannot.
   virtual bool show_board(std::uint32_t /*to*/) { return false; }
@@ -118,7 +120,8 @@ class Transport {
   };
   virtual std::optional<Shown> show(std::uint32_t /*to*/, std::span<const std::byte> /*bytes*/) { return std::nullopt; }
   virtual std::byte* shown(std::uint32_t /*from*/, const Shown& /*where*/, std::uint64_t /*bytes*/) { return nullptr; }
-  // Puts other pages under registered memory of ours, content kept: out of the reach of a peer that writes there and does not answer.
+  // Puts other pages under registered memory of ours that was among the last two shown, content kept: out of the reach of a peer that
+  // writes there and does not answer.
   virtual void take_away(std::span<std::byte> /*bytes*/) {}
   // Wakes the peer if it sleeps.
   virtual void ring(std::uint32_t /*to*/) {}
