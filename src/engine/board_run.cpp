@@ -246,6 +246,8 @@ Result<bool> BoardRun::gather(Transport& transport) {
   for (; come_ < size() && has_come(come_); ++come_) {
     const BoardSlot& slot = board_->of[come_].slot(tick());
     if (piece_ > 0 || slot.fingerprint == fingerprint_) continue;
+    // It may have gone on from what it called instead of this operation: that is what is to be named.
+    if (Status status = check_first_frame(setup_, come_, transport); !status.ok()) return status;
     Result<FrameHeader> header = decode_frame(slot.frame);
     if (!header) return header.status();
     return check_header(setup_, come_, *header, header->payload_bytes);
@@ -465,9 +467,10 @@ bool BoardRun::news() {
 }
 
 int BoardRun::waits_for() const {
-  if (stage_ == Stage::greeting) {
-    for (std::uint32_t peer = 0; peer < board_->greetings.size(); ++peer)
-      if (peer != me() && board_->greetings[peer].rounds_heard < kRounds) return static_cast<int>(peer);
+  if (stage_ == Stage::greeting) {  // who is behind, not who waits for that one too
+    for (std::uint32_t rounds = 0; rounds < kRounds; ++rounds)
+      for (std::uint32_t peer = 0; peer < board_->greetings.size(); ++peer)
+        if (peer != me() && board_->greetings[peer].rounds_heard == rounds) return static_cast<int>(peer);
     return -1;
   }
   return come_ < size() && come_ != me() ? static_cast<int>(come_) : -1;
