@@ -6,8 +6,6 @@
 
 #include <algorithm>
 
-#include "comm/patience.hpp"
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -87,7 +85,7 @@ void Group::wait(const Completion& completion, TimePoint until) {
 }
 
 void Group::drive(const Completion& completion, TimePoint until) {
-  Patience patience(cores_to_spare_);
+  Patience patience(cores_to_spare_, long_waits_);
   while (true) {
     const bool moved = pass();
     if (completion.done()) return;
@@ -95,6 +93,7 @@ void Group::drive(const Completion& completion, TimePoint until) {
       patience.something_moved();
       continue;
     }
+    if (patience.fresh() && engine_->waits_for_bulk()) patience.expect_long_wait();
     switch (patience.after_idle_look()) {
       case Patience::Rest::spin: relax(); break;
       case Patience::Rest::yield: ::sched_yield(); break;
@@ -178,24 +177,27 @@ void Group::sleep(const Completion& completion, TimePoint until) {
     TimePoint wake_at = std::min(until, now + kNapMax);
     if (const std::optional<Deadline> next = background_deadline()) wake_at = std::min(wake_at, next->when());
     ::poll(watched.data(), watched.size(), Deadline::at(wake_at).poll_milliseconds());
+    end_sleep(watched[0].revents != 0);
+  } else {
+    end_sleep(true);
   }
-  end_sleep();
 }
 
 bool Group::begin_sleep(std::vector<pollfd>& into) {
   sleeping_.store(true);
   if (has_submissions_.load() || interrupted_.load()) return false;
+  engine_->await();
   if (!engine_->arm()) return false;
-  into.push_back({engine_->transport().descriptor(), POLLIN, 0});
   into.push_back({wake_.descriptor(), POLLIN, 0});
+  into.push_back({engine_->transport().descriptor(), POLLIN, 0});
   if (notifier_) into.push_back({notifier_->descriptor(), POLLIN, 0});
   return true;
 }
 
-void Group::end_sleep() {
+void Group::end_sleep(bool woken) {
   engine_->disarm();
   sleeping_.store(false);
-  wake_.drain();
+  if (woken) wake_.drain();
 }
 
 bool Group::try_take() {

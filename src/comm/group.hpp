@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/notifier.hpp"
+#include "comm/patience.hpp"
 #include "comm/wake.hpp"
 #include "engine/engine.hpp"
 
@@ -57,8 +58,9 @@ class Group {
   bool closed();
   bool background_pass();                       // holding the baton: true if anything moved
   bool background_idle();                       // holding the baton: nothing is under way
-  bool begin_sleep(std::vector<pollfd>& into);  // holding the baton: false if there is something to do
-  void end_sleep();
+  // Holding the baton. False if there is something to do. Appends what to poll, ours to be woken first.
+  bool begin_sleep(std::vector<pollfd>& into);
+  void end_sleep(bool woken);  // by another thread of this process, or perhaps
   std::optional<Deadline> background_deadline();
 
   // Whether the progress thread has it on its list.
@@ -101,6 +103,7 @@ class Group {
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<Notifier> notifier_;
   std::uint32_t passes_ = 0;
+  LongWaits long_waits_;
   // A peer is gone: by the launcher's word, or because its stream ended while it was needed. Counts unless, by then, what is
   // under way ends well or a peer tells a verdict, which is better founded than an ended stream.
   struct Suspected {

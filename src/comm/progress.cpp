@@ -10,10 +10,6 @@ namespace gradsync {
 namespace {
 
 constexpr int kPassesPerTurn = 64;
-// Turns without movement before sleeping. The other threads of this process are computing, or they would drive themselves,
-// and a thread that gives way to one that computes gets its core back after a whole time slice. One that sleeps runs as soon
-// as a peer wakes it.
-constexpr int kIdleTurns = 2;
 constexpr auto kNapMax = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -47,8 +43,10 @@ void ProgressThread::forget(const std::shared_ptr<Group>& group) {
   wake_.signal();  // it may sleep on the group's descriptors
 }
 
+// Sleeps once there is nothing to do. The other threads of this process are computing, or they would drive themselves, and a
+// thread that gives way to one that computes gets its core back after a whole time slice. One that sleeps runs as soon as a
+// peer wakes it.
 void ProgressThread::run() {
-  int idle_turns = 0;
   while (true) {
     Groups groups;
     {
@@ -57,24 +55,22 @@ void ProgressThread::run() {
       if (ending_) return;
       groups = groups_;
     }
-    if (turn(groups)) {
-      idle_turns = 0;
-    } else if (++idle_turns >= kIdleTurns) {
-      sleep(groups);
-    }
+    if (!turn(groups)) sleep(groups);
   }
 }
 
 bool ProgressThread::turn(const Groups& groups) {
-  bool moved = false;
+  bool more = false;
   for (const auto& group : groups) {
     if (group->closed()) forget(group);
     if (!group->try_take()) continue;
-    for (int i = 0; i < kPassesPerTurn && group->background_pass(); ++i) moved = true;
+    int passes = 0;
+    while (passes < kPassesPerTurn && group->background_pass()) ++passes;
+    more |= passes == kPassesPerTurn;
     if (group->background_idle()) drop_if_idle(group);
     group->release();
   }
-  return moved;
+  return more;
 }
 
 // Holding the group's baton: a submission that comes now finds the list locked and puts the group back.
@@ -87,21 +83,26 @@ void ProgressThread::drop_if_idle(const std::shared_ptr<Group>& group) {
 
 void ProgressThread::sleep(const Groups& groups) {
   std::vector<pollfd> watched = {{wake_.descriptor(), POLLIN, 0}};
-  std::vector<std::shared_ptr<Group>> taken;
+  struct Taken {
+    std::shared_ptr<Group> group;
+    std::size_t wake;  // where its own is among the watched
+  };
+  std::vector<Taken> taken;
   TimePoint wake_at = std::chrono::steady_clock::now() + kNapMax;
   bool quiet = true;
   for (const auto& group : groups) {
     if (!group->try_take()) continue;
-    taken.push_back(group);
+    taken.push_back({group, watched.size()});
     quiet = group->begin_sleep(watched) && quiet;
     if (const auto next = group->background_deadline()) wake_at = std::min(wake_at, next->when());
   }
   if (quiet) ::poll(watched.data(), watched.size(), Deadline::at(wake_at).poll_milliseconds());
-  for (const auto& group : taken) {
-    group->end_sleep();
+  const auto woken = [&](std::size_t i) { return !quiet || watched[i].revents != 0; };
+  for (const auto& [group, wake] : taken) {
+    group->end_sleep(woken(wake));
     group->release();
   }
-  wake_.drain();
+  if (woken(0)) wake_.drain();
 }
 
 }  // namespace gradsync

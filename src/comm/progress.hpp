@@ -28,7 +28,7 @@ class ProgressThread {
  private:
   using Groups = std::vector<std::shared_ptr<Group>>;
   void run();
-  bool turn(const Groups& groups);  // true if anything moved
+  bool turn(const Groups& groups);  // true if there may be more to do
   void sleep(const Groups& groups);
   void drop_if_idle(const std::shared_ptr<Group>& group);
 

@@ -93,12 +93,26 @@ void Engine::fail_or_suspect(const Status& problem) {
   else if (suspicion_.ok()) suspicion_ = problem;
 }
 
+// The one that is under way; nullptr if none is.
+const Movement* Engine::front_collective() const {
+  const bool any = failed_.ok() && !collectives_.empty() && collectives_.front()->started();
+  return any ? &collectives_.front()->movement() : nullptr;
+}
+
+bool Engine::waits_for_bulk() const {
+  const Movement* const movement = front_collective();
+  return movement != nullptr && sends_.empty() && receives_.empty() && movement->waits_for_bulk(*transport_);
+}
+
+void Engine::await() const {
+  if (const Movement* const movement = front_collective()) movement->await(*transport_);
+}
+
 std::optional<Engine::Waiting> Engine::waiting() const {
-  if (!failed_.ok() || collectives_.empty() || !collectives_.front()->started()) return std::nullopt;
-  const Movement& movement = collectives_.front()->movement();
-  const int peer = movement.waits_for();
+  const Movement* const movement = front_collective();
+  const int peer = movement != nullptr ? movement->waits_for() : -1;
   if (peer < 0) return std::nullopt;
-  const Setup& setup = movement.setup();
+  const Setup& setup = movement->setup();
   return Waiting{static_cast<std::uint32_t>(peer), {setup.epoch, setup.sequence, 0, setup.call}};
 }
 

@@ -25,6 +25,10 @@ class Engine {
   bool progress();
   // For a pass in which nothing moved, now and then and before sleeping: staging, mismatches, deadlines.
   bool attend(TimePoint now);
+  // Whether nothing is waited for but long stretches of a collective's messages, over a network.
+  bool waits_for_bulk() const;
+  // Before the transport is armed: what is worth waking for.
+  void await() const;
   // Ends every operation with the cause; later submissions end at once. The first cause stays.
   void fail(const Status& cause);
   // Ok, or the first stream that was found broken while it was needed. Nothing has failed for it yet: whoever left may have
@@ -63,6 +67,7 @@ class Engine {
  private:
   using Queue = std::deque<std::unique_ptr<Operation>>;
 
+  const Movement* front_collective() const;
   Result<bool> advance_front(Queue& queue);
   bool advance_receives(bool& moved);  // false once failed
   void fail_or_suspect(const Status& problem);

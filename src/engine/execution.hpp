@@ -45,6 +45,9 @@ class Execution final : public Movement {
   std::optional<TimePoint> stages_at() const override;
   Status check_senders(Transport& transport) override;
 
+  bool waits_for_bulk(const Transport& transport) const override;
+  void await(Transport& transport) const override;
+
   bool finished() const override { return cursor_.finished(); }
   int waits_for() const override;  // of the oldest live step
   std::string waits_in_words() const override;
@@ -111,6 +114,8 @@ class Execution final : public Movement {
   bool take_from_staging(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   bool advance_local(Cursor::Slot slot, std::uint64_t limit, Counters& counters);
   std::uint64_t limit_of(Cursor::Slot slot) const;
+  std::uint64_t awaited(Cursor::Slot slot) const;
+  Cursor::Mask passed_on() const;
   // Writes whole elements as the step's mode says; a combination also to `also`, unless null.
   void write(Cursor::Slot slot, const Region::Stretch& into, const std::byte* from, std::uint64_t bytes,
              Counters& counters, std::byte* also = nullptr);

@@ -118,6 +118,57 @@ std::optional<TimePoint> Execution::stages_at() const {
   return any ? std::optional(*still_since_ + limits::held_back_patience) : std::nullopt;
 }
 
+// Bytes that a step could move now if its peer or the network let it; 0 if it is held up here.
+std::uint64_t Execution::awaited(Cursor::Slot slot) const {
+  const Progress& progress = progress_[slot];
+  if (cursor_.step(slot).verb == Verb::local || begun_[slot] != cursor_.index(slot) + 1) return 0;
+  if (cursor_.channel_order(slot) != 0) return 0;
+  if (cursor_.step(slot).verb == Verb::recv && progress.header_done == 0) return progress.bytes;
+  return limit_of(slot) - progress.done;
+}
+
+bool Execution::waits_for_bulk(const Transport& transport) const {
+  bool any = false, bulk = true;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    const std::uint64_t bytes = awaited(slot);
+    if (bytes == 0) return true;
+    any = true;
+    bulk = bytes >= limits::bulk_bytes_min && transport.remote(cursor_.step(slot).peer);
+    return bulk;
+  });
+  return any && bulk;
+}
+
+// Steps whose next bytes a send passes on as soon as they are there, itself or through local steps.
+Cursor::Mask Execution::passed_on() const {
+  Cursor::Mask found = 0, added = 0;
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    const bool waits = cursor_.step(slot).verb == Verb::send && begun_[slot] == cursor_.index(slot) + 1 &&
+                       cursor_.channel_order(slot) == 0 && progress_[slot].done != progress_[slot].bytes &&
+                       progress_[slot].done == limit_of(slot);
+    if (waits) added |= cursor_.hazards(slot);
+    return true;
+  });
+  while ((added & ~found) != 0) {
+    const Cursor::Slot slot = Cursor::next_slot(added & ~found);
+    found |= Cursor::Mask{1} << slot;
+    if (cursor_.step(slot).verb == Verb::local) added |= cursor_.hazards(slot);
+  }
+  return found;
+}
+
+void Execution::await(Transport& transport) const {
+  const Cursor::Mask passed = passed_on();
+  cursor_.for_each_live([&](Cursor::Slot slot) {
+    const Progress& progress = progress_[slot];
+    const bool taking = cursor_.step(slot).verb == Verb::recv && progress.header_done != 0 && !progress.staged &&
+                        !progress.landing && (passed >> slot & 1u) == 0;
+    if (const std::uint64_t bytes = taking ? awaited(slot) : 0; bytes != 0)
+      transport.await({cursor_.step(slot).peer, setup_.channel}, bytes);
+    return true;
+  });
+}
+
 Result<bool> Execution::stage_held_back(Transport& transport, Counters& counters) {
   Result<bool> moved = false;
   cursor_.for_each_live([&](Cursor::Slot slot) {

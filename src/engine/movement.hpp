@@ -36,6 +36,10 @@ class Movement {
   // Looks at the first frame of every stream that is open to us, awaited or not: a peer that called something else is found
   // even where this rank's schedule does not wait for it.
   virtual Status check_senders(Transport& transport) = 0;
+  // Whether nothing is waited for but long stretches to or from ranks on other hosts: a look in a moment will find little.
+  virtual bool waits_for_bulk(const Transport&) const { return false; }
+  // Before a sleep: tells the transport how many bytes of a message it is worth waking for.
+  virtual void await(Transport&) const {}
   // Before sleeping, once peers would ring: whether what was waited for has come.
   virtual bool news() { return false; }
   // The operation has failed: nothing of the caller's memory is touched by anyone once this returns.

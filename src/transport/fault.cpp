@@ -85,6 +85,8 @@ class Fault final : public Transport {
   void append_senders(Channel channel, std::vector<std::uint32_t>& out) const override {
     inner_->append_senders(channel, out);
   }
+  bool remote(std::uint32_t rank) const override { return inner_->remote(rank); }
+  void await(Peer from, std::uint64_t bytes) override { inner_->await(from, bytes); }
   int descriptor() const override { return inner_->descriptor(); }
   // Nobody sleeps while bytes are held back: their time comes without an event.
   bool arm() override {

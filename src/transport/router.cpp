@@ -79,6 +79,10 @@ class Router final : public Transport, private Watcher {
     for (const Sender& sender : senders_)
       if (sender.peer.channel == channel) out.push_back(sender.peer.rank);
   }
+  bool remote(std::uint32_t rank) const override {
+    return rank != config_.rank && kind_to(rank) == TransportKind::tcp;
+  }
+  void await(Peer from, std::uint64_t bytes) override;
   int descriptor() const override { return poller_.descriptor(); }
   bool arm() override;
   void disarm() override;
@@ -371,6 +375,10 @@ void Router::take_away(std::span<std::byte> bytes) {
 
 void Router::ring(std::uint32_t to) { find(outgoing_, Peer{to, Channel::collective})->ring(); }
 
+void Router::await(Peer from, std::uint64_t bytes) {
+  if (Incoming* const stream = find(incoming_, from)) stream->await(bytes);
+}
+
 // Nothing but time makes a rank that left count as lost: until then, and for one look after, nobody may sleep.
 bool Router::somebody_is_leaving() {
   bool leaving = false;
@@ -384,11 +392,11 @@ bool Router::somebody_is_leaving() {
 
 bool Router::arm() {
   armed_ = true;
-  poller_.collect();
-  bool changed = std::exchange(news_looked_, poller_.news()) != poller_.news();
-  changed |= somebody_is_leaving();
+  bool changed = somebody_is_leaving();
   for (const Sender& sender : senders_) changed |= sender.stream->arm();
   for (Outgoing* stream : receivers_) changed |= stream->arm();
+  poller_.collect();
+  changed |= std::exchange(news_looked_, poller_.news()) != poller_.news();
   return !changed;
 }
 

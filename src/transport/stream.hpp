@@ -80,6 +80,7 @@ class Incoming {
   virtual void end_landing() {}
   // Of landings.
   virtual void withdraw() {}
+  virtual void await(std::uint64_t /*bytes*/) {}
   virtual bool arm() { return false; }
   virtual void disarm() {}
   // Another lane of this stream; false if it does not belong to it.

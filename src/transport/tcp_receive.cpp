@@ -33,6 +33,17 @@ class Lane final : public Watcher {
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) ending_ = true;
   }
 
+  // Whether a read may find something though no event tells of it.
+  bool quiet() const { return low_water_ > 1; }
+  // From now on events tell of bytes only when so many are there. Returns true if fewer do than before, which may be there now.
+  bool set_low_water(int bytes) {
+    if (bytes == low_water_ || ended_) return false;
+    const bool lowered = bytes < low_water_;
+    if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) low_water_ = bytes;
+    if (lowered) readable_ = true;
+    return lowered;
+  }
+
   // A read may find something. Once the connection ended that is so until the end itself is read.
   bool readable() const { return !ended_ && (readable_ || ending_); }
   void try_again() { readable_ = true; }
@@ -104,7 +115,7 @@ class Lane final : public Watcher {
 
   Descriptor socket_;
   bool framed_, readable_ = true, ending_ = false, ended_ = false;
-  int error_ = 0;
+  int error_ = 0, low_water_ = 1;
   std::uint64_t begin_ = 0, end_ = 0;  // offsets in the stream of the current segment's unread payload
   std::array<std::byte, kSegmentHeaderBytes> header_{};
   std::size_t header_got_ = 0;
@@ -178,6 +189,14 @@ class TcpIncoming final : public Incoming {
   bool consume(std::size_t count) override {
     buffer_.consume(count);
     return true;
+  }
+
+  void await(std::uint64_t bytes) override { awaited_ = bytes; }
+  // Of several lanes each has its own part of the bytes to come: none waits for the others'.
+  bool arm() override {
+    const std::uint64_t wanted = std::min<std::uint64_t>(std::exchange(awaited_, 1), limits::tcp_wake_bytes);
+    if (lanes_.size() > 1 || !lanes_[0]) return false;
+    return lanes_[0]->set_low_water(wanted > buffer_.size() ? static_cast<int>(wanted - buffer_.size()) : 1);
   }
 
   Result<std::size_t> receive(std::span<std::byte> into) override {
@@ -311,6 +330,7 @@ class TcpIncoming final : public Incoming {
   // directly, which is the quickest; of several, the first that is polled a second time asks for all.
   void look_for_news() {
     if (something_to_read()) return;
+    if (lanes_.size() == 1 && lanes_[0] && lanes_[0]->quiet()) return lanes_[0]->try_again();
     if (poller_.alone(this) && lanes_.size() == 1 && lanes_[0] && ++direct_ % 64 != 0) return lanes_[0]->try_again();
     if (round_ == poller_.rounds()) poller_.collect();
     round_ = poller_.rounds();
@@ -326,6 +346,7 @@ class TcpIncoming final : public Incoming {
   std::size_t appetite_ = kAppetiteMin;
   std::uint64_t round_ = 0;
   std::uint32_t direct_ = 0;
+  std::uint64_t awaited_ = 1;  // bytes that the next sleep is to wait for
 };
 
 }  // namespace

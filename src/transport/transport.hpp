@@ -129,6 +129,11 @@ class Transport {
   // Appends the ranks that have opened a stream of this channel to us, whether or not we ever read from it.
   virtual void append_senders(Channel channel, std::vector<std::uint32_t>& out) const = 0;
 
+  // Whether the rank is reached over a network, where bytes come at the network's pace.
+  virtual bool remote(std::uint32_t /*rank*/) const { return false; }
+  // For the next sleep: the stream's next `bytes` are of use together, fewer need not end it. Its end or failure does.
+  virtual void await(Peer /*from*/, std::uint64_t /*bytes*/) {}
+
   // Sleeping. `descriptor` is one that poll() and epoll can watch: readable when something may have changed since
   // `arm`. Protocol: if (arm()) poll(descriptor); disarm(). `arm` returns false if something changed already: do not
   // sleep.
