@@ -93,15 +93,18 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-// What one call may ask for. All ranks pass the same algorithm and segments.
+// What one call may ask for. All ranks pass the same algorithm, segments and shards.
 struct CallOptions {
   Algorithm algorithm = Algorithm::automatic;
-  std::uint32_t segments = 0;                            // pipeline segments of tree algorithms, at most 64; 0 = chosen
+  std::uint32_t segments = 0;                            // pipeline segments where it has them, at most 64; 0 = chosen
   std::optional<std::chrono::nanoseconds> timeout = {};  // above 0; instead of the communicator's
   std::uint32_t tag = 0;                                 // of send and recv only
   // Of asynchronous calls: only threads that wait for it move it on, without the progress thread, which costs a hand-over.
   // For callers that will wait at once, in slices of their own.
   bool moved_by_waiter = false;
+  // Of an all-reduce by a named algorithm, two_shot or hierarchical: weights of the parts that the ranks, or the hosts,
+  // each own. All ranks pass the same; borrowed until the call returns. Empty: equal parts. See docs/unequal-links.md.
+  std::span<const std::uint32_t> shards = {};
 };
 
 // The peer of a receive that takes a message from whoever sent one.
@@ -231,7 +234,8 @@ class Communicator {
   Communicator group(std::initializer_list<int> ranks) { return group(std::span(ranks.begin(), ranks.size())); }
 
   // Measures this group's links and reductions, agrees on them, and chooses by them from then on wherever a call says
-  // Algorithm::automatic; before, figures of a typical server are assumed. Collective; nothing else may be under way.
+  // Algorithm::automatic; before, figures of a typical server are assumed, but for the bandwidths of three hosts or more,
+  // which the first long all-reduce has measured. Collective; nothing else may be under way.
   void tune();
 
   Memory allocate(std::size_t bytes);
@@ -245,6 +249,7 @@ class Communicator {
   struct Impl;
 
  private:
+  friend struct Inspector;  // of the library itself
   explicit Communicator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -6,7 +6,7 @@
 namespace gradsync {
 
 // What has crossed the wire of this communicator, counted at the sender (and the receiver) in whole messages. Bytes are
-// payload, without headers.
+// payload, without headers. What the library sends to measure links is not among them.
 struct Counters {
   std::uint64_t messages_sent = 0, bytes_sent = 0;
   std::uint64_t messages_received = 0, bytes_received = 0;

@@ -277,6 +277,17 @@ TEST(Catalogue, SaysWhatIsWrongWithARecipe) {
   EXPECT_EQ(message({all_reduce, A::tree, 4, 0, 0, {}}), "all_reduce tree: 0 segments, allowed are 1 to 64");
   EXPECT_EQ(message({all_reduce, A::hierarchical, 4, 0, 1, {0, 1}}),
             "all_reduce hierarchical: hosts of 2 ranks given, expected none or 4");
+  EXPECT_EQ(message({all_reduce, A::two_shot, 4, 0, 1, {}, {1, 1, 1}}),
+            "all_reduce two_shot: weights of 3 shards given, expected 4");
+  EXPECT_EQ(message({all_reduce, A::hierarchical, 4, 0, 1, {0, 0, 1, 1}, {1, 1, 1, 1}}),
+            "all_reduce hierarchical: weights of 4 shards given, expected 2");
+  EXPECT_EQ(message({all_reduce, A::two_shot, 2, 0, 1, {}, {0, 0}}),
+            "all_reduce two_shot: the shards' weights add up to 0, expected 1 to 4294967295");
+  EXPECT_EQ(message({all_reduce, A::two_shot, 2, 0, 1, {}, {UINT32_MAX, 1}}),
+            "all_reduce two_shot: the shards' weights add up to 4294967296, expected 1 to 4294967295");
+  EXPECT_EQ(message({all_reduce, A::ring, 2, 0, 1, {}, {1, 1}}),
+            "all_reduce ring has no uneven shards; all_reduce two_shot (a weight a rank) and hierarchical (a weight a "
+            "host) do");
   EXPECT_EQ(message({static_cast<Collective>(99), A::ring, 4, 0, 1, {}}),
             "unknown collective 99, known are " + known_collectives());
 }

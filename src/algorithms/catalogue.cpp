@@ -33,6 +33,9 @@ constexpr CatalogueEntry entry(Collective collective, Algorithm algorithm) {
 constexpr CatalogueEntry log_step(Collective collective, Algorithm algorithm) {
   return {collective, algorithm, false, true};
 }
+constexpr CatalogueEntry segmented(Collective collective, Algorithm algorithm) {
+  return {collective, algorithm, true, false};
+}
 constexpr CatalogueEntry pipeline(Collective collective, Algorithm algorithm) {
   return {collective, algorithm, true, true};
 }
@@ -47,10 +50,10 @@ constexpr Line kLines[] = {
     {log_step(all_reduce, A::halving_doubling), {halving_doubling_chunks, no_scratch, halving_doubling_all_reduce}},
     {log_step(all_reduce, A::circulant), {chunk_a_rank, no_scratch, circulant_all_reduce}},
     {entry(all_reduce, A::one_shot), {one_chunk, scratch_from_third_rank, one_shot_all_reduce}},
-    {entry(all_reduce, A::two_shot), {chunk_a_rank, scratch_from_third_rank, two_shot_all_reduce}},
+    {segmented(all_reduce, A::two_shot), {two_shot_chunks, scratch_from_third_rank, two_shot_all_reduce}},
     {pipeline(all_reduce, A::tree), {chunk_a_segment, no_scratch, tree_all_reduce}},
     {pipeline(all_reduce, A::double_tree), {double_tree_chunks, no_scratch, double_tree_all_reduce}},
-    {entry(all_reduce, A::hierarchical), {hierarchical_chunks, hierarchical_scratch, hierarchical_all_reduce}},
+    {segmented(all_reduce, A::hierarchical), {hierarchical_chunks, hierarchical_scratch, hierarchical_all_reduce}},
     {entry(reduce_scatter, A::ring), {chunk_a_rank, ring_reduce_scatter_scratch, ring_reduce_scatter_alone}},
     {log_step(reduce_scatter, A::circulant),
      {chunk_a_rank, ring_reduce_scatter_scratch, circulant_reduce_scatter_alone}},
@@ -153,7 +156,7 @@ Status check(const Recipe& recipe) {
   if (!recipe.hosts.empty() && recipe.hosts.size() != recipe.world)
     return failure(invalid_argument, "{} {}: hosts of {} ranks given, expected none or {}", name,
                    name_of(recipe.algorithm), recipe.hosts.size(), recipe.world);
-  return {};
+  return check_shards(recipe);
 }
 
 Shape shape_of(const Recipe& recipe, std::uint32_t rank) {

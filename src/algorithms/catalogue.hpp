@@ -24,8 +24,13 @@ const CatalogueEntry* find_in_catalogue(Collective collective, Algorithm algorit
 std::string known_algorithms_of(Collective collective);
 
 // Whether the recipe can be generated: known pair, world in [1, limits::ranks_max], root < world, segments in
-// [1, limits::segments_max], hosts empty or one entry a rank. The error names what is wrong and what is known.
+// [1, limits::segments_max], hosts empty or one entry a rank, shards empty or a weight for each part of an algorithm
+// that may have uneven ones. The error names what is wrong and what is known.
 Status check(const Recipe& recipe);
+
+// How many weights such a recipe's shards may have: the ranks of two_shot, the hosts of hierarchical; 0: no shards.
+std::uint32_t shards_of(const Recipe& recipe);
+Status check_shards(const Recipe& recipe);
 
 // The chunks of one rank's spaces. Requires check(recipe).ok() and rank < recipe.world.
 Shape shape_of(const Recipe& recipe, std::uint32_t rank);

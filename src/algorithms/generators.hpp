@@ -28,6 +28,7 @@ CountOf halving_doubling_chunks;
 
 StepsOf one_shot_all_reduce;
 StepsOf two_shot_all_reduce;
+CountOf two_shot_chunks;
 StepsOf direct_reduce_scatter_alone, direct_all_gather_alone, direct_all_to_all, direct_send, direct_recv;
 
 StepsOf flat_all_reduce, flat_broadcast, flat_reduce, flat_gather, flat_scatter;

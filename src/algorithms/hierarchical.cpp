@@ -11,6 +11,10 @@
 //
 // Eight ranks on two hosts, S bytes: 4 steps, 3/4 + 1/4 + 3/4 S sent by each rank, the 1/4 S across; at most 7/8 S
 // staged and 1/4 S of scratch from the third rank of a host on.
+//
+// With weights for the hosts (Recipe::shards) the owners of a slice share it unevenly, and directly, as in two_shot:
+// circulant would pass the large blocks through the slow hosts. In segments, a slice's results come in while the next
+// segment goes out.
 #include <algorithm>
 #include <vector>
 
@@ -28,6 +32,8 @@ struct Hosts {
   std::uint32_t host = 0;           // this host's index in `rail`
   std::uint32_t hosts = 1;
   std::uint32_t slices = 1;
+  std::uint32_t segments = 1;
+  bool uneven = false;
   bool owner() const { return position < slices; }
 };
 
@@ -68,6 +74,8 @@ Hosts hosts_of(const Recipe& recipe, std::uint32_t rank) {
   Hosts hosts;
   hosts.hosts = static_cast<std::uint32_t>(placement.starts.size() - 1);
   hosts.slices = smallest_host(placement);
+  hosts.segments = recipe.segments;
+  hosts.uneven = !recipe.shards.empty();
   for (std::uint32_t h = 0; h < hosts.hosts; ++h)
     for (std::size_t i = placement.starts[h]; i < placement.starts[h + 1]; ++i)
       if (placement.ranks[i].rank == rank) {
@@ -82,54 +90,87 @@ Hosts hosts_of(const Recipe& recipe, std::uint32_t rank) {
   return hosts;
 }
 
-// Everyone of the host gives each owner its slice; the owner's sum lands in its output.
-Range reduce_in_host(Emit& out, const Team& node, const Hosts& hosts, Range all) {
-  for (std::uint32_t k = 1; k < node.size(); ++k) {
-    const std::uint32_t owner = (node.me() + k) % node.size();
-    if (owner < hosts.slices) out.send(node.rank(owner), at(Space::input, part_of(all, hosts.slices, owner)));
-  }
-  if (!hosts.owner()) return {};
-  const Range mine = part_of(all, hosts.slices, node.me());
-  reduce_in_order(out, node, mine, Space::input, at(Space::output, mine));
-  return mine;
-}
+// One segment of every slice. A stretch is a slice's part of it: a block for each host.
+class Segment {
+ public:
+  Segment(const Hosts& hosts, std::uint32_t number)
+      : hosts_(hosts),
+        number_(number),
+        node_(Team::of(hosts.node, hosts.position)) {}
 
-void reduce_across_hosts(Emit& out, const Team& rail, Range mine) {
-  const Places in_place{Space::output, Space::output};
-  const Wrap wrap = Wrap::split;  // a slice is not the whole message
-  circulant_reduce_scatter(out, rail, mine, in_place, at(Space::output, part_of(mine, rail.size(), rail.me())), wrap);
-  circulant_all_gather(out, rail, mine, wrap);
-}
-
-void gather_in_host(Emit& out, const Team& node, const Hosts& hosts, Range all, Range mine) {
-  if (hosts.owner())
-    for (std::uint32_t k = 1; k < node.size(); ++k) out.send(node.after(k), at(Space::output, mine));
-  for (std::uint32_t k = 1; k < node.size(); ++k) {
-    const std::uint32_t owner = (node.me() + node.size() - k) % node.size();
-    if (owner < hosts.slices) out.recv(node.rank(owner), at(Space::output, part_of(all, hosts.slices, owner)));
+  void reduce(Emit& out) const {
+    reduce_in_host(out);
+    if (!hosts_.owner()) return;
+    const Team rail = this->rail();
+    const Range mine = stretch(node_.me());
+    const Operand own = at(Space::output, part_of(mine, rail.size(), rail.me()));
+    if (hosts_.uneven) direct_reduce_scatter(out, rail, mine, kInPlace, own);
+    else circulant_reduce_scatter(out, rail, mine, kInPlace, own, kWrap);
   }
-}
+
+  void hand_out(Emit& out) const {
+    if (hosts_.owner()) {
+      if (hosts_.uneven) direct_all_gather(out, rail(), stretch(node_.me()));
+      else circulant_all_gather(out, rail(), stretch(node_.me()), kWrap);
+    }
+    gather_in_host(out);
+  }
+
+ private:
+  static constexpr Places kInPlace{Space::output, Space::output};
+  static constexpr Wrap kWrap = Wrap::split;  // a stretch is not the whole message
+
+  Team rail() const { return Team::of(hosts_.rail, hosts_.host); }
+  Range stretch(std::uint32_t slice) const {
+    return {(slice * hosts_.segments + number_) * hosts_.hosts, hosts_.hosts};
+  }
+
+  // Everyone of the host gives each owner its stretch; the owner's sum lands in its output.
+  void reduce_in_host(Emit& out) const {
+    for (std::uint32_t k = 1; k < node_.size(); ++k) {
+      const std::uint32_t owner = (node_.me() + k) % node_.size();
+      if (owner < hosts_.slices) out.send(node_.rank(owner), at(Space::input, stretch(owner)));
+    }
+    if (hosts_.owner())
+      reduce_in_order(out, node_, stretch(node_.me()), Space::input, at(Space::output, stretch(node_.me())));
+  }
+
+  void gather_in_host(Emit& out) const {
+    if (hosts_.owner())
+      for (std::uint32_t k = 1; k < node_.size(); ++k) out.send(node_.after(k), at(Space::output, stretch(node_.me())));
+    for (std::uint32_t k = 1; k < node_.size(); ++k) {
+      const std::uint32_t owner = (node_.me() + node_.size() - k) % node_.size();
+      if (owner < hosts_.slices) out.recv(node_.rank(owner), at(Space::output, stretch(owner)));
+    }
+  }
+
+  const Hosts& hosts_;
+  std::uint32_t number_;
+  Team node_;
+};
 
 }  // namespace
 
-// A slice for each owner of a host, and a block of it for each host.
+// A slice for each owner of a host, in segments, and a block of each for each host.
 std::uint32_t hierarchical_chunks(const Recipe& recipe) {
   const Placement placement = placement_of(recipe);
-  return smallest_host(placement) * static_cast<std::uint32_t>(placement.starts.size() - 1);
+  return smallest_host(placement) * recipe.segments * static_cast<std::uint32_t>(placement.starts.size() - 1);
 }
 
 std::uint32_t hierarchical_scratch(const Recipe& recipe, std::uint32_t rank) {
   const Hosts hosts = hosts_of(recipe, rank);
-  return hosts.owner() ? scratch_of_reduce_in_order(hosts.position) : 0;
+  if (!hosts.owner()) return 0;
+  return std::max(scratch_of_reduce_in_order(hosts.position),
+                  hosts.uneven ? scratch_of_reduce_in_order(hosts.host) : 0);
 }
 
 void hierarchical_all_reduce(const Recipe& recipe, std::uint32_t rank, Emit& out) {
   const Hosts hosts = hosts_of(recipe, rank);
-  const Range all{0, hosts.slices * hosts.hosts};
-  const Team node = Team::of(hosts.node, hosts.position);
-  const Range mine = reduce_in_host(out, node, hosts, all);
-  if (hosts.owner()) reduce_across_hosts(out, Team::of(hosts.rail, hosts.host), mine);
-  gather_in_host(out, node, hosts, all, mine);
+  for (std::uint32_t s = 0; s < hosts.segments; ++s) {
+    Segment(hosts, s).reduce(out);
+    if (s > 0) Segment(hosts, s - 1).hand_out(out);
+  }
+  Segment(hosts, hosts.segments - 1).hand_out(out);
 }
 
 }  // namespace gradsync

@@ -68,6 +68,21 @@ inline constexpr std::size_t unexpected_bytes_max = 1u
                                                     << 30;  // of messages kept as a receive waits for one behind them
 inline constexpr std::size_t plans_cached_max = 256;
 
+// Links between hosts (comm/links.hpp).
+inline constexpr std::uint32_t links_hosts_max = 4096;  // above, links are taken to be alike
+inline constexpr std::size_t links_call_bytes_min = 1u
+                                                    << 20;  // of an all-reduce that has links measured and is watched
+inline constexpr std::size_t uneven_call_bytes_min = 64u << 10;  // below, latency decides, and parts are equal
+inline constexpr std::size_t links_first_bytes = 192u << 10;  // to a host, before what is timed: for the connection's
+                                                              // window, and for what a shaper has saved up
+inline constexpr std::size_t links_timed_bytes = 288u << 10;  // of each message that is timed
+inline constexpr std::uint32_t links_timed_messages = 4, links_distances_max = 3;
+inline constexpr std::uint32_t links_empty_messages = 96;  // whose cost to a processor is timed
+inline constexpr std::uint32_t links_window_calls = 16;    // watched calls from one look at their times to the next
+inline constexpr std::uint32_t links_windows_quiet = 64;   // without looks, at most, after false alarms
+static_assert((links_first_bytes + links_timed_messages * links_timed_bytes) * links_distances_max <= 4u << 20,
+              "a host sends and receives at most 4 MiB while links are measured");
+
 static_assert(lookahead_steps <= 32, "the cursor keeps a 32-bit mask");
 static_assert(window_steps >= lookahead_steps);
 static_assert(ring_bytes_default >= 2 * piece_bytes);

@@ -47,6 +47,7 @@ constexpr const char* show_help = R"(Examples:
   gradsync show circulant -n 8 --rank 3                       one rank's steps, as text that can be read back
   gradsync show tree --collective broadcast --root 2 --svg tree.svg
   gradsync show hierarchical -n 8 --hosts 4,4 --svg two_hosts.svg
+  gradsync show two_shot -n 4 --shards 0,1,1,1 --elements 12    the first rank's link is slow: it owns nothing
 )";
 
 constexpr const char* prove_help =
@@ -66,6 +67,7 @@ Examples:
   gradsync bench all_reduce -n 4 --bytes 4K,1M,64M
   gradsync bench all_reduce -n 8 --bytes 64K --algorithm all --transport tcp
   gradsync bench all_gather -n 4 --dtype bf16 --json
+  gradsync bench all_reduce -n 4 --bytes 1M --explain      why auto does it as it does
 
 Bytes are those of the whole message: what a rank holds after (all_gather, gather, scatter: all blocks together). algbw is
 bytes / time; busbw scales it to what a link must carry, so that worlds can be compared. us_* are percentiles of the time
@@ -176,8 +178,11 @@ class Tool {
     show->add_option("--collective", a.collective, "One of: " + known_collectives())->capture_default_str();
     show->add_option("--rank", a.rank, "Only this rank's steps");
     show->add_option("--root", a.root, "Root of broadcast, reduce, gather and scatter")->capture_default_str();
-    show->add_option("--segments", a.segments, "Pipeline segments of tree algorithms")->capture_default_str();
+    show->add_option("--segments", a.segments, "Segments of algorithms that pipeline")->capture_default_str();
     show->add_option("--hosts", a.hosts, "Ranks of each host, as 4,4");
+    show->add_option("--shards", a.shards,
+                     "Weights of uneven parts, as 0,1,1,1 (two_shot: a rank's; hierarchical: a host's)");
+    show->add_option("--elements", a.elements, "Also how many elements each chunk of a message of so many has");
     show->add_option("--svg", a.svg, "Write a picture to this file (- for standard output)");
   }
 
@@ -206,6 +211,11 @@ class Tool {
     bench->add_option("--transport", a.transport, "One of: " + transports_of_processes())->capture_default_str();
     bench->add_option("--iterations", a.iterations, "Timed calls of each size (default: by size)");
     bench->add_option("--timeout", a.timeout_s, "End everything after this many seconds")->capture_default_str();
+    bench->add_option("--segments", a.segments, "Pipeline segments (default: chosen)");
+    bench->add_option("--shards", a.shards,
+                      "Weights of uneven parts, as 0,1,1,1, for --algorithm two_shot or hierarchical");
+    bench->add_flag("--tune", a.tune, "Measure links and reductions first, and choose by them");
+    bench->add_flag("--explain", a.explain, "Show the network, the candidates' forecasts and what auto chooses");
     bench->add_flag("--in-place", a.in_place, "Output where the input is");
     bench->add_flag("--registered", a.registered,
                     "In memory from Communicator::allocate, which is read in place on a host");

@@ -140,4 +140,16 @@ Result<std::vector<std::uint32_t>> read_hosts(std::string_view text) {
   return hosts;
 }
 
+Result<std::vector<std::uint32_t>> read_shards(std::string_view text) {
+  std::vector<std::uint32_t> shards;
+  for (const std::string_view part : split(text, ',')) {
+    std::uint32_t weight = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), weight);
+    if (error != std::errc() || end != part.data() + part.size() || shards.size() >= limits::ranks_max)
+      return failure(ErrorCode::invalid_argument, "'{}' is no list of weights: expected as 0,1,1,1", text);
+    shards.push_back(weight);
+  }
+  return shards;
+}
+
 }  // namespace gradsync::cli

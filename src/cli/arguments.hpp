@@ -29,6 +29,9 @@ Result<std::vector<std::uint32_t>> read_worlds(std::string_view text);
 // "4,4": ranks of each host. The host number of each rank.
 Result<std::vector<std::uint32_t>> read_hosts(std::string_view text);
 
+// "0,1,1,1": weights of the parts of an all-reduce.
+Result<std::vector<std::uint32_t>> read_shards(std::string_view text);
+
 // The value of --timeout: seconds, above 0 and at most 1e8 (three years).
 Result<std::chrono::nanoseconds> read_timeout(double seconds);
 

@@ -19,6 +19,8 @@ struct BenchPlan {
   std::vector<std::uint64_t> bytes;
   std::uint32_t ranks = 2;
   std::uint32_t iterations = 0;  // 0: chosen by size
+  std::uint32_t segments = 0;    // 0: chosen
+  std::vector<std::uint32_t> shards;
 };
 
 // Errors: invalid_argument; unknown names with the known ones, or a combination that does not exist.

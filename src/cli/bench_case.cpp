@@ -79,6 +79,8 @@ std::span<std::byte> BenchCase::room(std::size_t which, std::size_t bytes) {
 void BenchCase::call() {
   CallOptions how;
   how.algorithm = options_.algorithm;
+  how.segments = options_.segments;
+  how.shards = options_.shards;
   const ConstView input(input_, static_cast<std::size_t>(in_.count), options_.dtype);
   const View output{output_, static_cast<std::size_t>(out_.count), options_.dtype};
   Communicator& c = communicator_;

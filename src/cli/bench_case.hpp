@@ -19,7 +19,9 @@ struct CaseOptions {
   ReduceOp op = ReduceOp::sum;
   std::uint64_t bytes = 0;  // of the whole message, rounded up to whole elements in each rank's block
   bool in_place = false;
-  bool registered = false;  // in memory of Communicator::allocate
+  bool registered = false;     // in memory of Communicator::allocate
+  std::uint32_t segments = 0;  // 0: chosen
+  std::span<const std::uint32_t> shards = {};
 };
 
 // What one rank saw of the timed calls.

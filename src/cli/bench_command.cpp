@@ -40,6 +40,9 @@ Status check_numbers(const BenchArguments& arguments) {
   if (arguments.iterations < 0 || arguments.iterations > iterations_max)
     return failure(ErrorCode::invalid_argument, "--iterations is {}, expected 1 to {}", arguments.iterations,
                    iterations_max);
+  if (arguments.segments < 0 || arguments.segments > limits::segments_max)
+    return failure(ErrorCode::invalid_argument, "--segments is {}, expected 1 to {}, or 0 to have them chosen",
+                   arguments.segments, limits::segments_max);
   return read_timeout(arguments.timeout_s).status();
 }
 
@@ -49,6 +52,10 @@ Status check_combination(const BenchPlan& plan, bool in_place) {
                    name_of(plan.dtype));
   if (in_place && (plan.collective == Collective::all_to_all || point_to_point(plan.collective)))
     return failure(ErrorCode::invalid_argument, "{} does not work in place", name_of(plan.collective));
+  for (const Algorithm algorithm : plan.algorithms)
+    if (!plan.shards.empty() && algorithm != Algorithm::two_shot && algorithm != Algorithm::hierarchical)
+      return failure(ErrorCode::invalid_argument, "--shards is for --algorithm two_shot or hierarchical, not {}",
+                     name_of(algorithm));
   if (plan.transport == TransportKind::loopback)
     return failure(ErrorCode::invalid_argument,
                    "transport loopback is for threads of one process; processes use auto, shm or tcp");
@@ -74,6 +81,10 @@ std::vector<std::string> worker_command(const std::string& program, const BenchA
                                    a.transport,
                                    "--iterations",
                                    std::to_string(a.iterations)};
+  if (a.segments != 0) command.insert(command.end(), {"--segments", std::to_string(a.segments)});
+  if (!a.shards.empty()) command.insert(command.end(), {"--shards", a.shards});
+  if (a.tune) command.emplace_back("--tune");
+  if (a.explain) command.emplace_back("--explain");
   if (a.in_place) command.emplace_back("--in-place");
   if (a.registered) command.emplace_back("--registered");
   if (a.json) command.emplace_back("--json");
@@ -125,8 +136,15 @@ Result<BenchPlan> read_bench(const BenchArguments& arguments) {
                  *op,
                  *bytes,
                  static_cast<std::uint32_t>(arguments.ranks),
-                 static_cast<std::uint32_t>(arguments.iterations)};
+                 static_cast<std::uint32_t>(arguments.iterations),
+                 static_cast<std::uint32_t>(arguments.segments),
+                 {}};
   if (plan.collective == Collective::barrier) plan.bytes = {0};
+  if (!arguments.shards.empty()) {
+    auto shards = read_shards(arguments.shards);
+    if (!shards) return shards.status();
+    plan.shards = std::move(*shards);
+  }
   status = check_combination(plan, arguments.in_place);
   if (!status.ok()) return status;
   return plan;

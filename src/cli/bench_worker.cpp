@@ -5,7 +5,9 @@
 
 #include "cli/bench_arguments.hpp"
 #include "cli/bench_case.hpp"
-#include "comm/plan.hpp"
+#include "cli/bench_explain.hpp"
+#include "comm/inspect.hpp"
+#include "comm/measure.hpp"
 #include "gradsync/communicator.hpp"
 #include "schedule/layouts.hpp"
 
@@ -29,13 +31,6 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(std::max(position, 0.0))];
 }
 
-// What the communicator uses if "auto" was asked for.
-TransportKind kind_of(TransportKind asked, const std::vector<std::uint32_t>& hosts) {
-  if (asked != TransportKind::automatic) return asked;
-  return std::ranges::all_of(hosts, [](std::uint32_t host) { return host == 0; }) ? TransportKind::shm
-                                                                                  : TransportKind::tcp;
-}
-
 bool is_pair(Collective c) { return c == Collective::send || c == Collective::recv; }
 
 double rounded(double us) { return std::round(us * 1000) / 1000; }
@@ -56,13 +51,10 @@ double bus_factor(Collective collective, double world) {
 
 class Bench {
  public:
-  // `transport` is the one asked for, as the communicator got it.
-  Bench(const BenchPlan& plan, const BenchArguments& arguments, TransportKind transport, Communicator communicator)
+  Bench(const BenchPlan& plan, const BenchArguments& arguments, Communicator communicator)
       : plan_(plan),
         arguments_(arguments),
-        communicator_(std::move(communicator)),
-        choices_(static_cast<std::uint32_t>(communicator_.rank()), static_cast<std::uint32_t>(communicator_.size()),
-                 communicator_.hosts(), kind_of(transport, communicator_.hosts())) {
+        communicator_(std::move(communicator)) {
     const auto& hosts = communicator_.hosts();
     one_clock_ = std::set(hosts.begin(), hosts.end()).size() <= 1;
   }
@@ -70,6 +62,8 @@ class Bench {
   // Whether every result was right, as rank 0 knows.
   bool run() {
     bool right = true;
+    if (arguments_.tune) communicator_.tune();
+    if (arguments_.explain) right = explain();
     if (is_first() && !arguments_.json) print_heading();
     for (const std::uint64_t bytes : plan_.bytes)
       for (const Algorithm algorithm : plan_.algorithms) {
@@ -87,7 +81,7 @@ class Bench {
 
   Line run_case(Algorithm algorithm, std::uint64_t bytes) {
     BenchCase bench_case(communicator_, {plan_.collective, algorithm, plan_.dtype, plan_.op, bytes, arguments_.in_place,
-                                         arguments_.registered});
+                                         arguments_.registered, plan_.segments, plan_.shards});
     bool right = bench_case.check();
     const std::uint32_t iterations = agreed_iterations(bench_case.time(iterations_warm));
     const Timing timing = bench_case.time(iterations);
@@ -95,14 +89,30 @@ class Bench {
     return collect(bench_case.bytes(), timing, right);
   }
 
-  // What the communicator takes for "auto": it has the same book, and nobody measured the network.
+  // What the communicator takes for "auto".
   Algorithm chosen(Algorithm algorithm, std::uint64_t bytes) {
     if (algorithm != Algorithm::automatic || is_pair(plan_.collective)) return algorithm;
+    return Inspector::chosen(communicator_, plan_.collective, bytes_of_call(bytes)).algorithm;
+  }
+  std::uint64_t bytes_of_call(std::uint64_t bytes) const {
     const auto world = static_cast<std::uint64_t>(communicator_.size());
-    PlanBook::Wanted wanted;
-    wanted.collective = plan_.collective;
-    wanted.bytes = has_blocks(plan_.collective) ? bytes / world : bytes;
-    return choices_.plan(wanted)->recipe.algorithm;
+    return has_blocks(plan_.collective) ? bytes / world : bytes;
+  }
+
+  // Every rank explains; whether all say the same.
+  bool explain() {
+    if (is_pair(plan_.collective)) return true;
+    Inspector::measure_links(communicator_);
+    const Network measured = measure_network(communicator_, Inspector::network(communicator_));
+    std::vector<Explanation> explanations;
+    for (const std::uint64_t bytes : plan_.bytes)
+      explanations.push_back(explained(communicator_, plan_.collective, bytes_of_call(bytes), measured));
+    const std::string text = arguments_.json ? json_of(explanations) : text_of(explanations);
+    const bool same = all_say(communicator_, text);
+    if (is_first()) fmt::print("{}", text);
+    if (is_first() && !arguments_.json && same) fmt::print("The same on all {} ranks.\n\n", communicator_.size());
+    if (is_first() && !same) fmt::print(stderr, "gradsync bench: the ranks' explanations differ\n");
+    return same;
   }
 
   // Rank 0 chooses for all.
@@ -202,7 +212,6 @@ class Bench {
   const BenchPlan& plan_;
   const BenchArguments& arguments_;
   Communicator communicator_;
-  PlanBook choices_;
   bool one_clock_ = true;
 };
 
@@ -214,7 +223,7 @@ int bench_worker(const BenchArguments& arguments) {
   try {
     Options options = Options::from_environment();
     if (plan->transport != TransportKind::automatic) options.transport = plan->transport;
-    return Bench(*plan, arguments, options.transport, Communicator::create(options)).run() ? 0 : 1;
+    return Bench(*plan, arguments, Communicator::create(options)).run() ? 0 : 1;
   } catch (const Error& error) { return complain("bench", error.status(), 1); }
 }
 

@@ -27,6 +27,8 @@ struct ShowArguments {
   std::string algorithm, collective = "all_reduce";
   std::int64_t ranks = 8, rank = -1, root = 0, segments = 1;  // rank -1: all
   std::string hosts;                                          // "4,4"
+  std::string shards;                                         // "0,1,1,1"
+  std::int64_t elements = -1;                                 // of the message, to show the chunks' sizes; -1: do not
   std::string svg;                                            // file, "-" is standard output
 };
 int show_command(const ShowArguments& arguments);
@@ -45,7 +47,9 @@ struct BenchArguments {
   std::string bytes = "4,1K,1M,25M", dtype = "f32", op = "sum", algorithm = "auto", transport = "auto";
   std::int64_t iterations = 0;  // 0: chosen by size
   double timeout_s = 600;
-  bool in_place = false, registered = false, json = false;
+  bool in_place = false, registered = false, json = false, tune = false, explain = false;
+  std::string shards;         // "0,1,1,1"
+  std::int64_t segments = 0;  // 0: chosen
 };
 int bench_command(const BenchArguments& arguments);  // starts workers, unless it is one
 int bench_worker(const BenchArguments& arguments);   // is one of them

@@ -148,8 +148,10 @@ Result<Drawing> draw(const Recipe& recipe) {
 std::string title_of(const Drawing& drawing) {
   std::vector<std::size_t> sent(drawing.recipe.world);
   for (const Message& message : drawing.messages) ++sent[message.from];
-  return fmt::format("{} {} on {} rank{}: {} round{}, {} message{}, at most {} from a rank",
-                     name_of(drawing.recipe.collective), name_of(drawing.recipe.algorithm), drawing.recipe.world,
+  const std::vector<std::uint32_t>& shards = drawing.recipe.shards;
+  return fmt::format("{} {}{} on {} rank{}: {} round{}, {} message{}, at most {} from a rank",
+                     name_of(drawing.recipe.collective), name_of(drawing.recipe.algorithm),
+                     shards.empty() ? "" : fmt::format(", shards {},", fmt::join(shards, ",")), drawing.recipe.world,
                      drawing.recipe.world == 1 ? "" : "s", drawing.rounds, drawing.rounds == 1 ? "" : "s",
                      drawing.messages.size(), drawing.messages.size() == 1 ? "" : "s", std::ranges::max(sent));
 }

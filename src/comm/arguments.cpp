@@ -57,6 +57,8 @@ void check_options(const Asked& asked) {
   if (asked.options.segments > limits::segments_max)
     refuse(asked, "{} segments were asked for, allowed are 1 to {}, or 0 to have them chosen", asked.options.segments,
            limits::segments_max);
+  if (!asked.options.shards.empty() && asked.options.algorithm == Algorithm::automatic)
+    refuse(asked, "weights of {} shards were given, but no algorithm was named", asked.options.shards.size());
   if (!is_pair(asked.collective) && asked.options.tag != 0)
     refuse(asked, "tag {} was given, but only send and recv have tags", asked.options.tag);
   if (asked.options.timeout && asked.options.timeout->count() <= 0)
@@ -238,7 +240,7 @@ Sizes set_layouts(const Caller& caller, const Asked& asked, Roles roles, DType d
   if (roles.input && roles.output) expect(asked, "the output", asked.output.count, asked.input.count);
   const Schedule& schedule = plan(count * element);
   request.input_layout = request.output_layout = layout_for(schedule.recipe, schedule.shape, count);
-  return {count, 0, count * element};
+  return {count, hash_of_shards(schedule.recipe.shards), count * element};
 }
 
 }  // namespace

@@ -1,17 +1,14 @@
-#include "gradsync/communicator.hpp"
-
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/random.hpp"
-#include "comm/arguments.hpp"
+#include "comm/communicator_impl.hpp"
+#include "comm/inspect.hpp"
 #include "comm/measure.hpp"
 #include "comm/processes.hpp"
-#include "comm/site.hpp"
 #include "comm/threads.hpp"
-#include "comm/work.hpp"
 
 namespace gradsync {
 namespace {
@@ -35,32 +32,9 @@ std::chrono::nanoseconds timeout_of(const Options& options) {
   return options.timeout.count() > 0 ? options.timeout : std::chrono::nanoseconds(limits::timeout_default);
 }
 
-}  // namespace
-
-struct Communicator::Impl {
-  std::shared_ptr<Site> site;
-  std::vector<std::uint32_t> members;  // ranks of the job
-  std::vector<std::uint32_t> hosts;    // host number of each member
-  std::uint32_t rank = 0;
-  std::chrono::nanoseconds timeout{0};
-  std::uint32_t cores = 1;
-  std::unique_ptr<PlanBook> plans;
-  std::shared_ptr<Group> group;
-  std::mutex groups_mutex;
-  std::map<std::uint64_t, std::uint64_t> groups_made;  // by hash of the members: how often
-
-  std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
-  Work start(const Asked& asked);
-  void run(const Asked& asked) { throw_if_failed(gradsync::finish(state_of(asked))); }
-  int receive(const Asked& asked);  // returns whom it came from
-  Work::State state_of(const Asked& asked);
-};
-
-namespace {
-
 std::unique_ptr<Communicator::Impl> join_group(std::shared_ptr<Site> site, std::vector<std::uint32_t> members,
-                                               std::uint32_t me, std::uint64_t epoch,
-                                               std::chrono::nanoseconds timeout) {
+                                               std::uint32_t me, std::uint64_t epoch, std::chrono::nanoseconds timeout,
+                                               const Links* parent = nullptr, std::vector<HostPort> known = {}) {
   auto impl = std::make_unique<Communicator::Impl>();
   std::vector<std::uint32_t> seen;
   for (std::uint32_t member : members) {
@@ -76,7 +50,9 @@ std::unique_ptr<Communicator::Impl> join_group(std::shared_ptr<Site> site, std::
   throw_if_failed(line.status());
   impl->rank = me;
   impl->timeout = timeout;
-  impl->plans = std::make_unique<PlanBook>(me, static_cast<std::uint32_t>(members.size()), impl->hosts, site->kind());
+  impl->plans = std::make_shared<PlanBook>(me, static_cast<std::uint32_t>(members.size()), impl->hosts, site->kind());
+  impl->links = std::make_shared<Links>(Links::Setup{me, static_cast<std::uint32_t>(members.size()), impl->hosts,
+                                                     impl->plans, std::move(known), parent ? parent->overhead_s() : 0});
   impl->group = std::make_shared<Group>(Group::Setup{me, static_cast<std::uint32_t>(members.size()), epoch,
                                                      neighbours <= impl->cores, std::move(line->transport),
                                                      std::move(line->notifier)});
@@ -89,11 +65,6 @@ std::vector<std::uint32_t> everyone(std::uint32_t size) {
   std::vector<std::uint32_t> ranks(size);
   for (std::uint32_t i = 0; i < size; ++i) ranks[i] = i;
   return ranks;
-}
-
-Communicator::Impl& alive(const std::unique_ptr<Communicator::Impl>& impl) {
-  if (!impl) throw Error(failure(ErrorCode::closed, "the communicator is empty or was moved from"));
-  return *impl;
 }
 
 // For calls that need no peer and would not notice by themselves that the communicator has ended.
@@ -110,10 +81,31 @@ constexpr std::uint64_t kThreadsEpoch = 1;
 Work::State Communicator::Impl::state_of(const Asked& asked) {
   Request request = make_request({rank, size(), timeout, plans.get()}, asked);
   Work::State state{group, site, std::make_shared<Completion>(), 0, request.deadline.when()};
-  Result<std::uint64_t> sequence = group->submit(std::move(request), state.completion);
-  throw_if_failed(sequence.status());
-  state.sequence = *sequence;
+  const bool watched = links->prepare(request, asked.options);
+  if (watched)
+    for (Request& own : links->before(request)) submit(std::move(own), std::make_shared<Completion>());
+  state.sequence = submit(std::move(request), state.completion);
+  if (watched) links->submitted();
   return state;
+}
+
+std::uint64_t Communicator::Impl::submit(Request request, std::shared_ptr<Completion> completion) {
+  Result<std::uint64_t> sequence = group->submit(std::move(request), std::move(completion));
+  throw_if_failed(sequence.status());
+  return *sequence;
+}
+
+// Waits for the end of a measurement. Every rank of the group is here.
+void Communicator::Impl::measure_links() {
+  const Deadline deadline = Deadline::after(timeout);
+  Work::State state{group, site, nullptr, 0, deadline.when()};
+  for (Request& own : links->measurement(deadline)) {
+    state.completion = std::make_shared<Completion>();
+    state.sequence = submit(std::move(own), state.completion);
+  }
+  if (!state.completion) return;
+  links->measurement_submitted();
+  throw_if_failed(gradsync::finish(state));
 }
 
 int Communicator::Impl::receive(const Asked& asked) {
@@ -184,9 +176,22 @@ std::string Communicator::describe(int rank) const {
 }
 
 void Communicator::tune() {
-  PlanBook& plans = *usable(impl_).plans;
-  plans.set_network(measure_network(*this, plans.network()));
+  Impl& impl = usable(impl_);
+  impl.plans->set_network(measure_network(*this, impl.plans->network()));
+  impl.measure_links();
 }
+
+Network Inspector::network(Communicator& communicator) { return usable(communicator.impl_).plans->network(); }
+Recipe Inspector::chosen(Communicator& communicator, Collective collective, std::uint64_t bytes) {
+  Communicator::Impl& impl = usable(communicator.impl_);
+  const PlanBook::Wanted wanted{collective, 0, bytes, {}};
+  if (!impl.links->plans_in_turn(collective, bytes)) return impl.plans->plan(wanted)->recipe;
+  const auto schedule = impl.plans->plan_in_turn(wanted);
+  throw_if_failed(schedule.status());
+  return (*schedule)->recipe;
+}
+std::vector<HostPort> Inspector::ports(Communicator& communicator) { return usable(communicator.impl_).links->known(); }
+void Inspector::measure_links(Communicator& communicator) { usable(communicator.impl_).measure_links(); }
 
 Memory Communicator::allocate(std::size_t bytes) {
   Result<Memory> memory = usable(impl_).site->pages().allocate(bytes);
@@ -205,6 +210,21 @@ void Communicator::destroy() {
   if (!impl_) return;
   impl_->group->close();
   impl_->site->progress().forget(impl_->group);
+}
+
+// What this group knows of the ports of a new group's hosts, by the numbers that they have there.
+static std::vector<HostPort> known_to(const Communicator::Impl& impl, const std::vector<std::uint32_t>& ranks) {
+  const std::vector<HostPort> known = impl.links->known();
+  if (known.empty()) return {};
+  std::vector<std::uint32_t> hosts;
+  std::vector<HostPort> ports;
+  for (std::uint32_t rank : ranks) {
+    const std::uint32_t host = impl.hosts[rank];
+    if (std::find(hosts.begin(), hosts.end(), host) != hosts.end()) continue;
+    hosts.push_back(host);
+    ports.push_back(known[host]);
+  }
+  return ports;
 }
 
 // Split ------------------------------------------------------------------------------------------------------------
@@ -228,15 +248,17 @@ Communicator Communicator::split(int color, int key) {
     if (wishes[r][0] == color) chosen.push_back(r);
   std::stable_sort(chosen.begin(), chosen.end(), [&](auto a, auto b) { return wishes[a][1] < wishes[b][1]; });
   const auto me = static_cast<std::uint32_t>(std::find(chosen.begin(), chosen.end(), impl.rank) - chosen.begin());
+  std::vector<HostPort> known = known_to(impl, chosen);
   for (std::uint32_t& r : chosen) r = impl.members[r];
   const std::uint64_t epoch =
       mix64(mix64(impl.group->epoch() ^ mix64(state.sequence)) + static_cast<std::uint64_t>(color));
-  return Communicator(join_group(impl.site, std::move(chosen), me, epoch, impl.timeout));
+  return Communicator(
+      join_group(impl.site, std::move(chosen), me, epoch, impl.timeout, impl.links.get(), std::move(known)));
 }
 
 Communicator Communicator::group(std::span<const int> ranks) {
   Impl& impl = usable(impl_);
-  std::vector<std::uint32_t> chosen;
+  std::vector<std::uint32_t> chosen, here;
   std::uint64_t hash = mix64(ranks.size());
   for (int rank : ranks) {
     if (rank < 0 || rank >= size())
@@ -245,6 +267,7 @@ Communicator Communicator::group(std::span<const int> ranks) {
     if (std::find(chosen.begin(), chosen.end(), job_rank) != chosen.end())
       throw Error(failure(ErrorCode::invalid_argument, "group: rank {} is listed twice", rank));
     chosen.push_back(job_rank);
+    here.push_back(static_cast<std::uint32_t>(rank));
     hash = mix64(hash ^ static_cast<std::uint64_t>(rank));
   }
   const auto at = std::find(chosen.begin(), chosen.end(), impl.members[impl.rank]);
@@ -257,138 +280,8 @@ Communicator Communicator::group(std::span<const int> ranks) {
     use = ++impl.groups_made[hash];
   }
   const std::uint64_t epoch = mix64(mix64(impl.group->epoch() + 1) ^ mix64(hash + use));
-  return Communicator(join_group(impl.site, std::move(chosen), me, epoch, impl.timeout));
-}
-
-// Collectives ------------------------------------------------------------------------------------------------------
-
-namespace {
-
-using Counts = std::span<const std::size_t>;
-
-Asked all_reduce_of(ConstView in, View out, ReduceOp op, const CallOptions& o) {
-  return {.collective = Collective::all_reduce, .input = in, .output = out, .op = op, .options = o};
-}
-Asked reduce_scatter_of(ConstView in, View out, Counts counts, ReduceOp op, const CallOptions& o) {
-  return {
-      .collective = Collective::reduce_scatter, .input = in, .output = out, .op = op, .counts = counts, .options = o};
-}
-Asked all_gather_of(ConstView in, View out, Counts counts, const CallOptions& o) {
-  return {.collective = Collective::all_gather, .input = in, .output = out, .counts = counts, .options = o};
-}
-Asked broadcast_of(View in_out, int root, const CallOptions& o) {
-  return {.collective = Collective::broadcast, .input = in_out, .output = in_out, .root = root, .options = o};
-}
-Asked reduce_of(ConstView in, View out, ReduceOp op, int root, const CallOptions& o) {
-  return {.collective = Collective::reduce, .input = in, .output = out, .op = op, .root = root, .options = o};
-}
-Asked rooted_of(Collective collective, ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  return {.collective = collective, .input = in, .output = out, .root = root, .counts = counts, .options = o};
-}
-Asked all_to_all_of(ConstView in, View out, Counts sent, Counts received, const CallOptions& o) {
-  return {.collective = Collective::all_to_all,
-          .input = in,
-          .output = out,
-          .counts = sent,
-          .recv_counts = received,
-          .options = o};
-}
-Asked pair_of(Collective collective, ConstView in, View out, int peer, const CallOptions& o) {
-  return {.collective = collective, .input = in, .output = out, .root = peer, .options = o};
-}
-
-}  // namespace
-
-void Communicator::all_reduce(View io, ReduceOp op, const CallOptions& o) {
-  alive(impl_).run(all_reduce_of(io, io, op, o));
-}
-void Communicator::all_reduce(ConstView in, View out, ReduceOp op, const CallOptions& o) {
-  alive(impl_).run(all_reduce_of(in, out, op, o));
-}
-Work Communicator::all_reduce_async(ConstView in, View out, ReduceOp op, const CallOptions& o) {
-  return alive(impl_).start(all_reduce_of(in, out, op, o));
-}
-
-void Communicator::reduce_scatter(ConstView in, View out, ReduceOp op, const CallOptions& o) {
-  alive(impl_).run(reduce_scatter_of(in, out, {}, op, o));
-}
-void Communicator::reduce_scatter(ConstView in, View out, Counts counts, ReduceOp op, const CallOptions& o) {
-  alive(impl_).run(reduce_scatter_of(in, out, counts, op, o));
-}
-Work Communicator::reduce_scatter_async(ConstView in, View out, Counts counts, ReduceOp op, const CallOptions& o) {
-  return alive(impl_).start(reduce_scatter_of(in, out, counts, op, o));
-}
-
-void Communicator::all_gather(ConstView in, View out, const CallOptions& o) {
-  alive(impl_).run(all_gather_of(in, out, {}, o));
-}
-void Communicator::all_gather(ConstView in, View out, Counts counts, const CallOptions& o) {
-  alive(impl_).run(all_gather_of(in, out, counts, o));
-}
-Work Communicator::all_gather_async(ConstView in, View out, Counts counts, const CallOptions& o) {
-  return alive(impl_).start(all_gather_of(in, out, counts, o));
-}
-
-void Communicator::broadcast(View io, int root, const CallOptions& o) { alive(impl_).run(broadcast_of(io, root, o)); }
-Work Communicator::broadcast_async(View io, int root, const CallOptions& o) {
-  return alive(impl_).start(broadcast_of(io, root, o));
-}
-
-void Communicator::reduce(ConstView in, View out, ReduceOp op, int root, const CallOptions& o) {
-  alive(impl_).run(reduce_of(in, out, op, root, o));
-}
-Work Communicator::reduce_async(ConstView in, View out, ReduceOp op, int root, const CallOptions& o) {
-  return alive(impl_).start(reduce_of(in, out, op, root, o));
-}
-
-void Communicator::gather(ConstView in, View out, int root, const CallOptions& o) {
-  alive(impl_).run(rooted_of(Collective::gather, in, out, {}, root, o));
-}
-void Communicator::gather(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  alive(impl_).run(rooted_of(Collective::gather, in, out, counts, root, o));
-}
-Work Communicator::gather_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  return alive(impl_).start(rooted_of(Collective::gather, in, out, counts, root, o));
-}
-
-void Communicator::scatter(ConstView in, View out, int root, const CallOptions& o) {
-  alive(impl_).run(rooted_of(Collective::scatter, in, out, {}, root, o));
-}
-void Communicator::scatter(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  alive(impl_).run(rooted_of(Collective::scatter, in, out, counts, root, o));
-}
-Work Communicator::scatter_async(ConstView in, View out, Counts counts, int root, const CallOptions& o) {
-  return alive(impl_).start(rooted_of(Collective::scatter, in, out, counts, root, o));
-}
-
-void Communicator::all_to_all(ConstView in, View out, const CallOptions& o) {
-  alive(impl_).run(all_to_all_of(in, out, {}, {}, o));
-}
-void Communicator::all_to_all(ConstView in, View out, Counts sent, Counts received, const CallOptions& o) {
-  alive(impl_).run(all_to_all_of(in, out, sent, received, o));
-}
-Work Communicator::all_to_all_async(ConstView in, View out, Counts sent, Counts received, const CallOptions& o) {
-  return alive(impl_).start(all_to_all_of(in, out, sent, received, o));
-}
-
-void Communicator::barrier(const CallOptions& o) {
-  alive(impl_).run({.collective = Collective::barrier, .options = o});
-}
-Work Communicator::barrier_async(const CallOptions& o) {
-  return alive(impl_).start({.collective = Collective::barrier, .options = o});
-}
-
-void Communicator::send(ConstView in, int to, const CallOptions& o) {
-  alive(impl_).run(pair_of(Collective::send, in, {}, to, o));
-}
-int Communicator::recv(View out, int from, const CallOptions& o) {
-  return alive(impl_).receive(pair_of(Collective::recv, {}, out, from, o));
-}
-Work Communicator::send_async(ConstView in, int to, const CallOptions& o) {
-  return alive(impl_).start(pair_of(Collective::send, in, {}, to, o));
-}
-Work Communicator::recv_async(View out, int from, const CallOptions& o) {
-  return alive(impl_).start(pair_of(Collective::recv, {}, out, from, o));
+  return Communicator(
+      join_group(impl.site, std::move(chosen), me, epoch, impl.timeout, impl.links.get(), known_to(impl, here)));
 }
 
 }  // namespace gradsync

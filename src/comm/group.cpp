@@ -38,7 +38,7 @@ Group::~Group() { close(); }
 
 Result<std::uint64_t> Group::submit(Request request, std::shared_ptr<Completion> completion) {
   std::lock_guard lock(mutex_);
-  if (failure_.ok() && submitted_ - completed_.load() >= limits::operations_in_flight_max)
+  if (failure_.ok() && !request.on_behalf_of && submitted_ - completed_.load() >= limits::operations_in_flight_max)
     return failure(ErrorCode::out_of_range, "{}: {} operations are under way, the limit is {}",
                    name_of(request.call.collective), submitted_ - completed_.load(), limits::operations_in_flight_max);
   const std::uint32_t peer = request.any_source ? kAnyRank : request.schedule->recipe.root;

@@ -5,6 +5,7 @@
 
 #include "algorithms/catalogue.hpp"
 #include "base/limits.hpp"
+#include "base/random.hpp"
 #include "simulate/choose.hpp"
 
 namespace gradsync {
@@ -26,23 +27,37 @@ PlanBook::PlanBook(std::uint32_t rank, std::uint32_t size, std::vector<std::uint
 
 std::shared_ptr<const Schedule> PlanBook::plan(const Wanted& wanted) {
   std::lock_guard lock(mutex_);
+  auto schedule = plan(wanted, Moment::submission);
+  throw_if_failed(schedule.status());
+  return *std::move(schedule);
+}
+
+Result<std::shared_ptr<const Schedule>> PlanBook::plan_in_turn(const Wanted& wanted) {
+  std::lock_guard lock(mutex_);
+  return plan(wanted, Moment::turn);
+}
+
+Result<std::shared_ptr<const Schedule>> PlanBook::plan(const Wanted& wanted, Moment moment) {
   Algorithm algorithm = wanted.options.algorithm;
   std::uint32_t segments = std::max(1u, wanted.options.segments);
+  std::vector<std::uint32_t> shards(wanted.options.shards.begin(), wanted.options.shards.end());
   if (algorithm == Algorithm::automatic) {
-    const Chosen choice = choose(wanted);
-    algorithm = choice.algorithm;
-    if (wanted.options.segments == 0) segments = choice.segments;
+    Result<Chosen> choice = choose(wanted, moment);
+    if (!choice.ok()) return choice.status();
+    algorithm = choice->algorithm;
+    shards = std::move(choice->shards);
+    if (wanted.options.segments == 0) segments = choice->segments;
   }
   for (auto it = schedules_.rbegin(); it != schedules_.rend(); ++it) {
     const Recipe& recipe = (*it)->recipe;
     if (recipe.collective == wanted.collective && recipe.algorithm == algorithm && recipe.root == wanted.root &&
-        recipe.segments == segments) {
+        recipe.segments == segments && recipe.shards == shards) {
       std::rotate(it.base() - 1, it.base(), schedules_.end());
       return schedules_.back();
     }
   }
-  const Recipe recipe{wanted.collective, algorithm, size_, wanted.root, segments, hosts_};
-  throw_if_failed(check(recipe));
+  const Recipe recipe{wanted.collective, algorithm, size_, wanted.root, segments, hosts_, std::move(shards)};
+  if (Status status = check(recipe); !status.ok()) return status;
   if (schedules_.size() >= limits::plans_cached_max) schedules_.erase(schedules_.begin());
   schedules_.push_back(std::make_shared<const Schedule>(make_schedule(recipe, rank_)));
   return schedules_.back();
@@ -60,31 +75,53 @@ bool PlanBook::whole_host_in_memory(const Wanted& wanted) const {
          wanted.bytes / size_ >= kPartBytesMin;
 }
 
-PlanBook::Chosen PlanBook::choose(const Wanted& wanted) {
+Result<PlanBook::Chosen> PlanBook::choose(const Wanted& wanted, Moment moment) {
   const auto magnitude = static_cast<int>(std::bit_width(wanted.bytes));
   for (const Chosen& chosen : choices_)
-    if (chosen.collective == wanted.collective && chosen.magnitude == magnitude) return chosen;
+    if (chosen.collective == wanted.collective && chosen.moment == moment && chosen.magnitude == magnitude)
+      return chosen;
   if (at_the_board(wanted))
-    return {wanted.collective, magnitude,
-            wanted.bytes <= limits::board_inline_bytes / 2 ? Algorithm::one_shot : Algorithm::two_shot, 1};
-  if (whole_host_in_memory(wanted)) return {wanted.collective, magnitude, Algorithm::two_shot, 1};
+    return Chosen{wanted.collective, moment, magnitude,
+                  wanted.bytes <= limits::board_inline_bytes / 2 ? Algorithm::one_shot : Algorithm::two_shot, 1};
+  if (whole_host_in_memory(wanted)) return Chosen{wanted.collective, moment, magnitude, Algorithm::two_shot, 1};
   // One choice for all sizes of a magnitude, made for the middle of it, so that the number of choices is bounded.
   const std::uint64_t typical = magnitude < 2 ? wanted.bytes : std::uint64_t{3} << (magnitude - 2);
-  Result<Choice> best = gradsync::choose({wanted.collective, typical, size_, hosts_}, network_);
-  throw_if_failed(best.status());
-  choices_.push_back({wanted.collective, magnitude, best->algorithm, best->segments});
+  Network network = network_;
+  if (moment == Moment::submission) network.ports.clear();
+  if (!network.ports.empty()) network.overhead_s = std::max(network.overhead_s, overhead_s_);
+  Result<Choice> best = gradsync::choose({wanted.collective, typical, size_, hosts_}, network);
+  if (!best.ok()) return best.status();
+  choices_.push_back({wanted.collective, moment, magnitude, best->algorithm, best->segments, best->shards});
   return choices_.back();
 }
 
 void PlanBook::set_network(const Network& network) {
   std::lock_guard lock(mutex_);
+  std::vector<HostPort> ports = std::move(network_.ports);
   network_ = network;
+  network_.ports = std::move(ports);
   choices_.clear();
+}
+
+void PlanBook::set_ports(std::vector<HostPort> ports, double overhead_s) {
+  std::lock_guard lock(mutex_);
+  overhead_s_ = overhead_s;
+  network_.ports = std::move(ports);
+  std::erase_if(choices_, [](const Chosen& chosen) { return chosen.moment == Moment::turn; });
+}
+
+std::uint64_t hash_of_shards(std::span<const std::uint32_t> shards) {
+  if (shards.empty()) return 0;
+  std::uint64_t hash = 1;
+  for (std::uint32_t weight : shards) hash = mix64(hash ^ weight);
+  return hash | 1;
 }
 
 Network PlanBook::network() {
   std::lock_guard lock(mutex_);
-  return network_;
+  Network network = network_;
+  if (!network.ports.empty()) network.overhead_s = std::max(network.overhead_s, overhead_s_);
+  return network;
 }
 
 Network assumed_network(TransportKind kind, bool several_hosts) {

@@ -24,8 +24,10 @@ std::string describe(const Call& call) {
   if (has_root(call.collective)) text += fmt::format(", root {}", call.root);
   if (call.collective != Collective::send && call.collective != Collective::recv)
     text += fmt::format(", by {}", name_of(call.algorithm));
-  if (call.tag != 0) text += fmt::format(", tag {}", call.tag);
+  const bool pair = call.collective == Collective::send || call.collective == Collective::recv;
+  if (call.tag != 0 && pair) text += fmt::format(", tag {}", call.tag);
   if (call.segments > 1) text += fmt::format(" in {} segments", call.segments);
+  if (call.tag != 0 && !pair) text += fmt::format(" (links are measured for it, step {})", call.tag);
   return text;
 }
 

@@ -22,7 +22,7 @@ struct Call {
   std::uint32_t segments = 1;
   std::uint64_t count = 0;        // elements of the message, or of a block where blocks are equal
   std::uint64_t counts_hash = 0;  // of the given block sizes, 0 where blocks are equal
-  std::uint32_t tag = 0;          // of send and recv
+  std::uint32_t tag = 0;          // of send and recv; of others: which of the library's own operations on behalf of it
   friend bool operator==(const Call&, const Call&) = default;
 };
 

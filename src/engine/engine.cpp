@@ -53,16 +53,20 @@ Result<bool> Engine::advance_front(Queue& queue) {
   Operation& operation = *queue.front();
   if (!operation.started())
     if (Status status = operation.start(pool_, &history_, &board_); !status.ok()) return status;
-  Result<bool> moved = operation.advance(*transport_, counters_);
+  Counters& counters = operation.request().on_behalf_of ? own_counters_ : counters_;
+  const std::uint64_t received = counters.messages_received;
+  Result<bool> moved = operation.advance(*transport_, counters);
   if (!moved) return moved;
+  if (operation.request().received && counters.messages_received != received)
+    operation.request().received(counters.messages_received - received);
   if (!operation.movement().finished()) return moved;
   if (const Request& request = operation.request(); request.channel == Channel::collective) {
     completed_sequence_ = request.sequence;
     rank_ = request.schedule->rank;
-    history_.add(request.sequence, request.call);
+    history_.add(request.sequence, request.called());
   }
   operation.complete();
-  ++counters_.operations;
+  ++counters.operations;
   queue.pop_front();
   return true;
 }
@@ -76,7 +80,8 @@ bool Engine::attend(TimePoint now) {
     if (queue.empty() || !problem.ok()) return;
     if (queue.front()->started()) {
       Movement& movement = queue.front()->movement();
-      Result<bool> staged = movement.stage(*transport_, counters_, now);
+      Counters& counters = queue.front()->request().on_behalf_of ? own_counters_ : counters_;
+      Result<bool> staged = movement.stage(*transport_, counters, now);
       if (!staged) fail_or_suspect(staged.status());
       else if (moved = moved || *staged; !*staged) problem = movement.check_senders(*transport_);
     }
@@ -127,7 +132,7 @@ Status Engine::check_waiters() const {
     const Call* mine = history_.find(header.sequence);
     std::uint32_t me = rank_;
     if (!collectives_.empty() && collectives_.front()->request().sequence == header.sequence) {
-      mine = &collectives_.front()->request().call;
+      mine = &collectives_.front()->request().called();
       me = collectives_.front()->request().schedule->rank;
     }
     if (mine && !same_call(*mine, header.call))
@@ -156,11 +161,11 @@ Status Engine::check_leftovers() {
 Status Engine::overdue(const Operation& operation, const Operation& front) const {
   if (!front.started())
     return failure(ErrorCode::timeout, "{} ({}): deadline passed before it was begun", operation.name(),
-                   describe(operation.request().call));
+                   describe(operation.request().called()));
   const Movement& movement = front.movement();
   const int peer = movement.waits_for();
   return peer_failure(ErrorCode::timeout, peer, "{} ({}): deadline passed, waiting for {} ({} of {})", operation.name(),
-                      describe(operation.request().call),
+                      describe(operation.request().called()),
                       peer < 0 ? "nobody" : transport_->name(static_cast<std::uint32_t>(peer)),
                       movement.waits_in_words(), front.name());
 }

@@ -62,7 +62,7 @@ class Engine {
   // Those of the transport, where an operation waits for something that the transport does not know of, too.
   bool arm();
   void disarm();
-  std::uint64_t completed() const { return counters_.operations; }
+  std::uint64_t completed() const { return counters_.operations + own_counters_.operations; }
 
  private:
   using Queue = std::deque<std::unique_ptr<Operation>>;
@@ -83,7 +83,7 @@ class Engine {
   Queue collectives_;
   std::map<std::uint32_t, Queue> sends_;  // by peer
   std::optional<Deadline> earliest_;      // a lower bound, brought up to date when it passes
-  Counters counters_;
+  Counters counters_, own_counters_;      // of callers' operations, of the library's own
   Receives receives_{*transport_, pool_, counters_};
   CallHistory history_;
   std::uint64_t completed_sequence_ = 0;  // of the collectives

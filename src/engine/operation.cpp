@@ -53,6 +53,9 @@ void Operation::bind_source(std::uint32_t rank) {
 }
 
 Status Operation::start(ScratchPool& pool, const CallHistory* history, HostBoard* board) {
+  if (request_.took) began_ = std::chrono::steady_clock::now();
+  if (request_.settle)
+    if (Status status = request_.settle(request_); !status.ok()) return status;
   const Schedule& schedule = *request_.schedule;
   Binding binding;
   binding.shape = schedule.shape;
@@ -93,7 +96,7 @@ Status Operation::start(ScratchPool& pool, const CallHistory* history, HostBoard
     if (reinterpret_cast<std::uintptr_t>(in) - in_at == reinterpret_cast<std::uintptr_t>(out) - out_at)
       aliasing = Aliasing::in_place;
   }
-  Setup setup{epoch_,  request_.sequence, request_.channel, request_.call, request_.schedule,
+  Setup setup{epoch_,  request_.sequence, request_.channel, request_.called(), request_.schedule,
               binding, aliasing,          history};
   if (board && board->state != HostBoard::State::none && BoardRun::takes(setup))
     board_run_.emplace(std::move(setup), *board);
@@ -125,6 +128,7 @@ void Operation::complete() {
       kernels::finish(request_.call.dtype, request_.call.op, work_, request_.contributions, request_.output, from,
                       static_cast<std::size_t>(count));
   }
+  if (request_.took) request_.took(std::chrono::steady_clock::now() - began_);
   const bool received = request_.call.collective == Collective::recv;
   completion_->finish({}, received ? static_cast<int>(request_.schedule->recipe.root) : -1);
 }

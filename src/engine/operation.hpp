@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -47,6 +48,14 @@ struct Request {
   Layout input_layout, output_layout;  // of the whole message; equal except for all_to_all
   Deadline deadline = Deadline::after(Nanoseconds{0});
   std::uint64_t contributions = 1;  // avg divides by it
+
+  // Of collectives only, run by the thread that drives the engine.
+  std::function<Status(Request&)> settle;  // when its turn has come: fills in what was left open, equally on all ranks
+  std::function<void(Nanoseconds)> took;   // when it has ended well: how long, from its turn on
+  std::function<void(std::uint64_t messages)> received;  // when so many more messages of it are here as a whole
+  // The library's own, on behalf of a call that follows: what the frames and the errors say was called. Not counted.
+  std::optional<Call> on_behalf_of;
+  const Call& called() const { return on_behalf_of ? *on_behalf_of : call; }
 };
 
 // Memory of one communicator's operations that is kept from one to the next.
@@ -82,7 +91,7 @@ class Operation {
 
   const Request& request() const { return request_; }
   std::uint64_t epoch() const { return epoch_; }
-  std::string name() const { return operation_name(request_.call, request_.sequence); }
+  std::string name() const { return operation_name(request_.called(), request_.sequence); }
 
  private:
   bool reduces() const;
@@ -96,6 +105,7 @@ class Operation {
   std::shared_ptr<std::byte> scratch_, wide_input_, wide_output_;
   std::optional<Execution> execution_;
   std::optional<BoardRun> board_run_;
+  TimePoint began_;
 };
 
 }  // namespace gradsync

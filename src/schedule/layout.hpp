@@ -23,6 +23,29 @@ class Layout {
     return Layout(0, static_cast<std::uint32_t>(block_elements.size()), segments, std::move(starts));
   }
 
+  // `stretches` stretches, as even as possible, each cut into a block a weight, in proportion, and each block into
+  // `segments` chunks. A weight of 0 is a block of 0 elements. Whole numbers only, so that all ranks cut alike. The weights
+  // together are above 0 and below 2^32.
+  static Layout weighted(std::uint64_t elements, std::span<const std::uint32_t> weights, std::uint32_t stretches = 1,
+                         std::uint32_t segments = 1) {
+    std::uint64_t all = 0;
+    for (std::uint32_t w : weights) all += w;
+    const Layout even = Layout::even(elements, stretches);
+    auto starts = std::make_shared<std::vector<std::uint64_t>>();
+    starts->reserve(stretches * weights.size() + 1);
+    for (std::uint32_t s = 0; s < stretches; ++s) {
+      const std::uint64_t whole = even.size(s) / all, rest = even.size(s) % all;
+      std::uint64_t before = 0;
+      for (std::uint32_t w : weights) {
+        starts->push_back(even.offset(s) + whole * before + rest * before / all);
+        before += w;
+      }
+    }
+    starts->push_back(elements);
+    const auto blocks = static_cast<std::uint32_t>(starts->size() - 1);
+    return Layout(0, blocks, segments, std::move(starts));
+  }
+
   std::uint32_t chunks() const { return blocks_ * segments_; }
   std::uint64_t elements() const { return block_start(blocks_); }
   // The first element of a chunk; offset(chunks()) is elements().

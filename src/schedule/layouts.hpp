@@ -24,6 +24,12 @@ constexpr bool has_root(Collective collective) {
 
 // The layout of the whole message: `count` elements in all, or in each block where the collective has blocks.
 inline Layout layout_for(const Recipe& recipe, const Shape& shape, std::uint64_t count) {
+  if (!recipe.shards.empty()) {
+    const std::uint32_t each = shape.chunks / static_cast<std::uint32_t>(recipe.shards.size());
+    // The chunks of a part lie together; hierarchical has a block of every host in each stretch that its owners share.
+    return recipe.algorithm == Algorithm::hierarchical ? Layout::weighted(count, recipe.shards, each)
+                                                       : Layout::weighted(count, recipe.shards, 1, each);
+  }
   if (!has_blocks(recipe.collective)) return Layout::even(count, shape.chunks);
   return Layout::equal_blocks(count, recipe.world, shape.chunks / recipe.world);
 }

@@ -21,6 +21,8 @@ struct Recipe {
   std::uint32_t root = 0;            // broadcast, reduce, gather, scatter; for send and recv: the other rank
   std::uint32_t segments = 1;        // pipeline segments, algorithms that pipeline (tree, double_tree)
   std::vector<std::uint32_t> hosts;  // host number of each rank; empty: all on one host
+  // Weights of the parts that ranks (two_shot) or hosts, by ascending number (hierarchical), own; empty: equal parts.
+  std::vector<std::uint32_t> shards = {};
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 

@@ -2,7 +2,7 @@
 //
 //   text   = "gradsync schedule 1" recipe "rank" number shape step* "end"      each on a line of its own
 //   recipe = "recipe" "collective=" name "algorithm=" name "world=" number "root=" number "segments=" number
-//            "hosts=" ("none" | number ("," number)*)
+//            "hosts=" ("none" | number ("," number)*) ["shards=" number ("," number)*]
 //   shape  = "shape" "chunks=" number "input=" span "output=" span "scratch=" number
 //   step   = [number] ("send" peer range | "recv" peer range | "recv_reduce" peer range
 //                      | "copy" range "<-" range | "reduce" range "<-" range)     the number is the step's, if given
@@ -228,12 +228,20 @@ class Parser {
     recipe.segments = field("segments", "a number of segments", 1, limits::segments_max);
     scan_.expect("hosts");
     scan_.expect("=");
-    if (scan_.accept("none")) return;
-    recipe.hosts.push_back(scan_.number("a host number or 'none'", 0, UINT32_MAX));
-    while (!scan_.failed() && recipe.hosts.size() < recipe.world) {
-      scan_.expect(",");
-      recipe.hosts.push_back(scan_.number("a host number", 0, UINT32_MAX));
+    if (!scan_.accept("none")) {
+      recipe.hosts.push_back(scan_.number("a host number or 'none'", 0, UINT32_MAX));
+      while (!scan_.failed() && recipe.hosts.size() < recipe.world) {
+        scan_.expect(",");
+        recipe.hosts.push_back(scan_.number("a host number", 0, UINT32_MAX));
+      }
     }
+    if (scan_.accept("shards")) shards();
+  }
+
+  void shards() {
+    scan_.expect("=");
+    do schedule_.recipe.shards.push_back(scan_.number("a weight", 0, UINT32_MAX));
+    while (!scan_.failed() && schedule_.recipe.shards.size() < schedule_.recipe.world && scan_.accept(","));
   }
 
   Range span(std::uint32_t last_end) {
@@ -353,6 +361,8 @@ std::string to_text(const Schedule& schedule) {
       name_of(recipe.collective), name_of(recipe.algorithm), recipe.world, recipe.root, recipe.segments);
   if (recipe.hosts.empty()) text += "none";
   for (std::size_t i = 0; i < recipe.hosts.size(); ++i) fmt::format_to(out, "{}{}", i ? "," : "", recipe.hosts[i]);
+  for (std::size_t i = 0; i < recipe.shards.size(); ++i)
+    fmt::format_to(out, "{}{}", i ? "," : " shards=", recipe.shards[i]);
   fmt::format_to(out, "\nrank {}\nshape chunks={}", schedule.rank, schedule.shape.chunks);
   print_window(out, "input", schedule.shape.input);
   print_window(out, "output", schedule.shape.output);

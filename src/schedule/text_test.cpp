@@ -57,6 +57,19 @@ TEST(ScheduleText, ParsesToTheSameSchedule) {
   EXPECT_EQ(*parsed, example());
 }
 
+TEST(ScheduleText, HoldsShards) {
+  Schedule schedule = example();
+  schedule.recipe.shards = {0, 65535, 1};
+  const std::string text = replaced(kExampleText, "hosts=0,0,1,1,7\n", "hosts=0,0,1,1,7 shards=0,65535,1\n");
+  EXPECT_EQ(to_text(schedule), text);
+  const Result<Schedule> parsed = schedule_from_text(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message;
+  EXPECT_EQ(*parsed, schedule);
+  EXPECT_EQ(error_of(replaced(text, "65535,1", "65535,x")), "line 2 column 107: expected a weight, found 'x'");
+  EXPECT_EQ(error_of(replaced(text, "65535,1", "1,1,1,1,1")),
+            "line 2 column 108: expected the end of the line, found ','");
+}
+
 TEST(ScheduleText, TakesCommentsBlanksAndStepsWithoutNumbers) {
   const Result<Schedule> parsed = schedule_from_text(
       "# a ring of two\n\ngradsync  schedule 1 # version\r\n"

@@ -6,6 +6,7 @@
 
 #include "base/float_mode.hpp"
 #include "base/limits.hpp"
+#include "simulate/shards.hpp"
 
 namespace gradsync {
 namespace {
@@ -55,22 +56,40 @@ bool one_host(std::span<const std::uint32_t> hosts) {
 
 Payload payload_of(const ChoiceQuery& query) { return {layouts_of_count(query.bytes), 1}; }
 
-// In the order of their best estimates, ties in the order of the catalogue.
+// One algorithm with its numbers of segments. hierarchical has some only with uneven shards: there the slowest host's way
+// out and way in must be busy at once.
+Result<Family> family_of(const CatalogueEntry& entry, const ChoiceQuery& query, const Network& network,
+                         const std::vector<std::uint32_t>& shards) {
+  Family family;
+  const bool pipelines = entry.pipelines && (entry.algorithm != Algorithm::hierarchical || !shards.empty());
+  for (std::uint32_t segments = 1; segments <= (pipelines ? limits::segments_max : 1); segments *= 2) {
+    if (segments > 1 && segments > query.bytes) break;
+    Recipe recipe{
+        query.collective, entry.algorithm, query.world, 0, segments, {query.hosts.begin(), query.hosts.end()}, shards};
+    if (Status status = check(recipe); !status.ok()) return status;
+    const Estimate guess = estimate(recipe, payload_of(query), network);
+    family.push_back({std::move(recipe), guess});
+  }
+  return family;
+}
+
+// In the order of their best estimates, ties in the order of the catalogue, even shards first.
 Result<std::vector<Family>> families_of(const ChoiceQuery& query, const Network& network) {
   std::vector<Family> families;
-  const Payload payload = payload_of(query);
+  const auto add = [&](const CatalogueEntry& entry, const std::vector<std::uint32_t>& shards) -> Status {
+    Result<Family> family = family_of(entry, query, network, shards);
+    if (!family.ok()) return family.status();
+    families.push_back(*std::move(family));
+    return {};
+  };
   for (const CatalogueEntry& entry : catalogue()) {
     if (entry.collective != query.collective) continue;
     if (entry.algorithm == Algorithm::hierarchical && one_host(query.hosts)) continue;  // has nothing to gain
-    families.emplace_back();
-    for (std::uint32_t segments = 1; segments <= (entry.pipelines ? limits::segments_max : 1); segments *= 2) {
-      if (segments > 1 && segments > query.bytes) break;
-      Recipe recipe{
-          query.collective, entry.algorithm, query.world, 0, segments, {query.hosts.begin(), query.hosts.end()}};
-      if (Status status = check(recipe); !status.ok()) return status;
-      const Estimate guess = estimate(recipe, payload, network);
-      families.back().push_back({std::move(recipe), guess});
-    }
+    if (Status status = add(entry, {}); !status.ok()) return status;
+    const Recipe recipe{query.collective, entry.algorithm, query.world, 0, 1, {query.hosts.begin(), query.hosts.end()}};
+    const std::vector<std::uint32_t> shards = shards_for(recipe, network);
+    if (shards.empty()) continue;
+    if (Status status = add(entry, shards); !status.ok()) return status;
   }
   if (families.empty())
     return failure(ErrorCode::unsupported, "no algorithm of the catalogue does {} with {} ranks",
@@ -81,8 +100,9 @@ Result<std::vector<Family>> families_of(const ChoiceQuery& query, const Network&
 
 bool point_to_point(Collective c) { return c == Collective::send || c == Collective::recv; }
 
-// Whether all ranks do the same, so that an estimate is as good as a simulation.
-bool is_symmetric(const Recipe& recipe) {
+// Whether all ranks do the same, on equal links, so that an estimate is as good as a simulation.
+bool is_symmetric(const Recipe& recipe, const Network& network) {
+  if (!network.ports.empty()) return false;
   switch (recipe.algorithm) {
     case Algorithm::flat:
     case Algorithm::tree:
@@ -99,8 +119,13 @@ class Chooser {
   Chooser(const ChoiceQuery& query, const Network& network) : payload_(payload_of(query)), network_(&network) {}
 
   // From the number of segments with the best estimate on, to more and to fewer as long as that is faster: the time of
-  // a pipeline falls with the segments' length and rises with their number, so it has one valley.
+  // a pipeline falls with the segments' length and rises with their number, so it has one valley. With uneven shards all
+  // are tried: what the lookahead holds back makes valleys of its own.
   void consider(const Family& family) {
+    if (!family.front().recipe.shards.empty()) {
+      for (const Candidate& candidate : family) consider(candidate);
+      return;
+    }
     std::size_t first = 0;
     for (std::size_t i = 1; i < family.size(); ++i)
       if (clearly_less(family[i].estimate.seconds, family[first].estimate.seconds)) first = i;
@@ -120,27 +145,34 @@ class Chooser {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   double consider(const Candidate& candidate) {
+    Choice choice = evaluate(candidate);
+    const double seconds = choice.seconds;
+    if (clearly_less(seconds, best_.seconds)) best_ = std::move(choice);
+    return seconds;
+  }
+
+  // Takes for ever where it cannot win or is left out.
+  Choice evaluate(const Candidate& candidate) {
     const Estimate& guess = candidate.estimate;
-    if (clearly_less(best_.seconds, guess.at_least_seconds)) return kNever;
-    if (clearly_less(kHopeless * best_.seconds, guess.seconds)) return kNever;
-    const bool symmetric = is_symmetric(candidate.recipe);
-    if (!symmetric && guess.messages > messages_left_) return kNever;
-    Choice choice{candidate.recipe.algorithm, candidate.recipe.segments, guess.seconds, false};
-    if (can_simulate(candidate.recipe) && (!symmetric || guess.messages <= symmetric_messages_max)) {
-      if (!symmetric) messages_left_ -= guess.messages;
-      Result<Forecast> forecast = simulate(candidate.recipe, payload_, *network_);
-      if (!forecast.ok()) return status_ = forecast.status(), kNever;
-      choice.seconds = forecast->seconds;
-      choice.simulated = true;
-    }
-    if (clearly_less(choice.seconds, best_.seconds)) best_ = choice;
-    return choice.seconds;
+    Choice choice{candidate.recipe.algorithm, candidate.recipe.segments, kNever, false, candidate.recipe.shards};
+    if (clearly_less(best_.seconds, guess.at_least_seconds)) return choice;
+    if (clearly_less(kHopeless * best_.seconds, guess.seconds)) return choice;
+    const bool symmetric = is_symmetric(candidate.recipe, *network_);
+    if (!symmetric && guess.messages > messages_left_) return choice;
+    choice.seconds = guess.seconds;
+    if (!can_simulate(candidate.recipe) || (symmetric && guess.messages > symmetric_messages_max)) return choice;
+    if (!symmetric) messages_left_ -= guess.messages;
+    Result<Forecast> forecast = simulate(candidate.recipe, payload_, *network_);
+    choice.seconds = forecast.ok() ? forecast->seconds : kNever;
+    choice.simulated = true;
+    if (!forecast.ok()) status_ = forecast.status();
+    return choice;
   }
 
   Payload payload_;
   const Network* network_;
   std::uint64_t messages_left_ = simulated_messages_max;
-  Choice best_{Algorithm::automatic, 1, kNever, false};
+  Choice best_{Algorithm::automatic, 1, kNever, false, {}};
   Status status_;
 };
 
@@ -158,7 +190,8 @@ class Chooser {
   std::vector<Choice> choices;
   for (const Family& family : *families)
     for (const Candidate& candidate : family) {
-      choices.push_back({candidate.recipe.algorithm, candidate.recipe.segments, candidate.estimate.seconds, false});
+      choices.push_back({candidate.recipe.algorithm, candidate.recipe.segments, candidate.estimate.seconds, false,
+                         candidate.recipe.shards});
       if (candidate.estimate.messages > 10 * simulated_messages_max || !can_simulate(candidate.recipe)) continue;
       Result<Forecast> forecast = simulate(candidate.recipe, payload_of(query), network);
       if (!forecast.ok()) return forecast.status();

@@ -19,11 +19,13 @@ struct ChoiceQuery {
 struct Choice {
   Algorithm algorithm = Algorithm::ring;
   std::uint32_t segments = 1;
-  double seconds = 0;     // forecast
-  bool simulated = true;  // otherwise estimated
+  double seconds = 0;                      // forecast
+  bool simulated = true;                   // otherwise estimated
+  std::vector<std::uint32_t> shards = {};  // as in Recipe
 };
 
-// The fastest of the catalogue, root 0, with 1, 2, 4, … 64 segments where it pipelines. Every candidate is estimated
+// The fastest of the catalogue, root 0, with 1, 2, 4, … 64 segments where it pipelines, and, where hosts differ, with the
+// shards that suit them (shards.hpp) too. Every candidate is estimated
 // first (estimate.hpp); then, algorithm by algorithm in the order of the estimates and from the best number of segments
 // outwards while it gets better, they are simulated, except those that cannot win: whose lower bound is above the best
 // so far, or whose estimate is over four times that. Two limits bound the time: an algorithm in which all ranks do the

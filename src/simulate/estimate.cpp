@@ -65,8 +65,7 @@ class Image {
     processor_busy_ += work;
     double done = processor_free_ = std::max(now_, processor_free_) + work;
     if (step.verb == Verb::send) done = depart(step, traffic.bytes_sent);
-    if (step.verb == Verb::recv)
-      --landed_, port(step).in_busy += link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
+    if (step.verb == Verb::recv) --landed_, port(step).in_busy += in_seconds(step, traffic.bytes_received);
     begun_ |= Cursor::Mask{1} << slot;
     events_.add(done, EventKind::step_done, 0, slot);
   }
@@ -74,12 +73,12 @@ class Image {
   // What is sent is also what arrives: the peers do the same at the same time.
   double depart(const Step& step, std::uint64_t bytes) {
     Port& way = port(step);
-    const double transfer = link(step).beta_s_per_byte * static_cast<double>(bytes),
+    const double transfer = network_->out_s_per_byte(recipe_->hosts, rank_, step.peer) * static_cast<double>(bytes),
                  begin = std::max(processor_free_, way.out_free);
     way.out_free = begin + transfer;
     way.out_busy += transfer;
     ++messages_;
-    way.in_free = std::max(begin + link(step).alpha_s, way.in_free) + transfer;
+    way.in_free = std::max(begin + link(step).alpha_s, way.in_free) + in_seconds(step, bytes);
     events_.add(way.in_free, EventKind::landed, 0);
     return way.out_free;
   }
@@ -90,9 +89,8 @@ class Image {
       const Step& step = cursor_.step(slot);
       if (step.verb != Verb::recv || (begun_ >> slot & 1u) || !cursor_.ready(slot)) return true;
       const Traffic traffic = traffic_of(step, shape_, layouts_, element_bytes_);
-      const double transfer = link(step).beta_s_per_byte * static_cast<double>(traffic.bytes_received);
       double& in_free = port(step).in_free;
-      in_free = std::max(network_->overhead_s + link(step).alpha_s, in_free) + transfer;
+      in_free = std::max(network_->overhead_s + link(step).alpha_s, in_free) + in_seconds(step, traffic.bytes_received);
       events_.add(std::max(now_, in_free), EventKind::landed, 0);
       return false;
     });
@@ -106,6 +104,10 @@ class Image {
 
   bool crosses(const Step& step) const { return Network::crosses(recipe_->hosts, rank_, step.peer); }
   const Link& link(const Step& step) const { return crosses(step) ? network_->between : network_->inside; }
+
+  double in_seconds(const Step& step, std::uint64_t bytes) const {
+    return network_->in_s_per_byte(recipe_->hosts, step.peer, rank_) * static_cast<double>(bytes);
+  }
 
   struct Port {
     double out_free = 0, in_free = 0, out_busy = 0, in_busy = 0;
@@ -127,15 +129,29 @@ class Image {
   std::uint64_t messages_ = 0, landed_ = 0;
 };
 
+// A rank of the host whose ports are slowest, where hosts differ; else rank 0.
+std::uint32_t slowest_rank(const Recipe& recipe, const Network& network) {
+  std::uint32_t slowest = 0;
+  const auto slowness = [&](std::uint32_t rank) {
+    const HostPort& port = network.ports[recipe.hosts[rank]];
+    return std::max(port.out_s_per_byte, port.in_s_per_byte);
+  };
+  for (std::uint32_t r = 0; !network.ports.empty() && r < recipe.hosts.size(); ++r)
+    if (recipe.hosts[r] < network.ports.size() && recipe.hosts[slowest] < network.ports.size() &&
+        slowness(r) > slowness(slowest))
+      slowest = r;
+  return slowest;
+}
+
 // The ranks that differ: the first ones, the root and its neighbours, a middle one, the last; and, for the port they
-// share, up to 64 of rank 0's host.
-std::vector<std::uint32_t> sample_of(const Recipe& recipe) {
+// share, up to 64 of the host of `focus`.
+std::vector<std::uint32_t> sample_of(const Recipe& recipe, std::uint32_t focus) {
   const std::uint32_t n = recipe.world;
-  std::vector<std::uint32_t> ranks{0, recipe.root, n / 2, n - 1};
+  std::vector<std::uint32_t> ranks{0, recipe.root, n / 2, n - 1, focus};
   for (std::uint32_t r : {1u, recipe.root + 1}) ranks.push_back(r % n);
   if (!recipe.hosts.empty())
     for (std::uint32_t r = 1; r < n && ranks.size() < 64; ++r)
-      if (recipe.hosts[r] == recipe.hosts[0]) ranks.push_back(r);
+      if (recipe.hosts[r] == recipe.hosts[focus]) ranks.push_back(r);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
@@ -144,15 +160,16 @@ std::vector<std::uint32_t> sample_of(const Recipe& recipe) {
 [[gnu::noinline]] Estimate walked(const Recipe& recipe, const Payload& payload, const Network& network) {
   Estimate result;
   double shared_port_busy = 0,
-         one_rank_busy = 0;  // of the port out of rank 0's host, by all its ranks and by the busiest
-  const std::vector<std::uint32_t> ranks = sample_of(recipe);
+         one_rank_busy = 0;  // of the port out of the host of `focus`, by all its ranks and by the busiest
+  const std::uint32_t focus = slowest_rank(recipe, network);
+  const std::vector<std::uint32_t> ranks = sample_of(recipe, focus);
   for (std::uint32_t r : ranks) {
     Image image(recipe, r, payload, network);
     image.walk();
     result.seconds = std::max(result.seconds, image.end());
     result.at_least_seconds = std::max(result.at_least_seconds, image.busy());
     result.messages += image.messages();
-    if (!network.nic_shared || recipe.hosts.empty() || recipe.hosts[r] != recipe.hosts[0]) continue;
+    if (!network.nic_shared || recipe.hosts.empty() || recipe.hosts[r] != recipe.hosts[focus]) continue;
     shared_port_busy += image.shared_port_busy();
     one_rank_busy = std::max(one_rank_busy, image.shared_port_busy());
   }

@@ -20,7 +20,8 @@ class Simulation {
       : network_(&network),
         payload_(&payload),
         ranks_(world.size()),
-        hosts_(world.recipe(0).hosts) {
+        hosts_(world.recipe(0).hosts),
+        nic_of_(hosts_) {
     for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = ranks_[r];
       rank.shape = world.shape(r);
@@ -30,7 +31,7 @@ class Simulation {
     }
     ports_.resize(ranks_.size());
     std::map<std::uint32_t, std::uint32_t> numbers;  // hosts may be named by any numbers
-    for (std::uint32_t& host : hosts_)
+    for (std::uint32_t& host : nic_of_)
       host = numbers.insert({host, static_cast<std::uint32_t>(numbers.size())}).first->second;
     nics_.resize(numbers.size());
   }
@@ -66,7 +67,8 @@ class Simulation {
     double out_free = 0, in_free = 0;
   };
   struct Parcel {
-    double transfer_s = 0;  // that the message occupies a port
+    double transfer_s = 0;  // that the message occupies the port in
+    double sent_s = 0;      // when its last byte is there, if the port in is free and fast
   };
 
   struct Arrivals {
@@ -78,7 +80,7 @@ class Simulation {
     return Network::crosses(hosts_, from, to) ? network_->between : network_->inside;
   }
   Port& port(std::uint32_t rank, std::uint32_t other) {
-    return network_->nic_shared && Network::crosses(hosts_, rank, other) ? nics_[hosts_[rank]] : ports_[rank];
+    return network_->nic_shared && Network::crosses(hosts_, rank, other) ? nics_[nic_of_[rank]] : ports_[rank];
   }
   std::uint32_t channel(std::uint32_t from, std::uint32_t to) {
     const std::uint32_t number = channels_.number(from, to);
@@ -131,10 +133,11 @@ class Simulation {
   double depart(std::uint32_t from, std::uint32_t to, double ready, std::uint64_t bytes) {
     const Link& way = link(from, to);
     Port& out = port(from, to);
-    const double transfer = way.beta_s_per_byte * static_cast<double>(bytes), begin = std::max(ready, out.out_free);
+    const auto size = static_cast<double>(bytes);
+    const double transfer = network_->out_s_per_byte(hosts_, from, to) * size, begin = std::max(ready, out.out_free);
     out.out_free = begin + transfer;
     const std::uint32_t number = channel(from, to);
-    channels_.push(number).transfer_s = transfer;
+    channels_.push(number) = {network_->in_s_per_byte(hosts_, from, to) * size, begin + way.alpha_s + transfer};
     events_.add(begin + way.alpha_s, EventKind::head_at_port, number);
     return out.out_free;
   }
@@ -143,9 +146,10 @@ class Simulation {
   void enter(std::uint32_t number) {
     const auto [from, to] = channels_.pair(number);
     Port& in = port(to, from);
-    in.in_free = std::max(now_, in.in_free) + channels_.front(number).transfer_s;
+    const Parcel parcel = channels_.front(number);
+    in.in_free = std::max(now_, in.in_free) + parcel.transfer_s;
     channels_.pop(number);
-    events_.add(in.in_free, EventKind::landed, number);
+    events_.add(std::max(in.in_free, parcel.sent_s), EventKind::landed, number);
   }
 
   // Takes the message of a receive that may run, or leaves the receive waiting for it.
@@ -183,7 +187,7 @@ class Simulation {
   const Network* network_;
   const Payload* payload_;
   std::vector<Rank> ranks_;
-  std::vector<std::uint32_t> hosts_;
+  std::vector<std::uint32_t> hosts_, nic_of_;  // of each rank
   std::vector<Port> ports_, nics_;
   Channels<Parcel> channels_;       // messages that have not reached the port in
   std::vector<Arrivals> arrivals_;  // by channel

@@ -3,7 +3,8 @@
 // A rank's processor does one thing at a time: `overhead_s` for a send, `overhead_s` and gamma a byte added for a
 // receive, gamma a byte for a local reduction; copies are free. A send leaves when its overhead is done and the port
 // out is free, and occupies the port for beta a byte; the step is done then. The message's head is at the receiver
-// alpha later, occupies the port in for beta a byte (heads queue in the order in which they come), and has then landed.
+// alpha later, occupies the port in for beta a byte (heads queue in the order in which they come), and has then landed;
+// but not before the slower port out of its sender has let the last byte go. A slow receiver holds up no sender.
 // A receive starts once its message has landed, the cursor allows it and the processor is free. Ranks start together,
 // buffers are not bounded. So n ranks' ring all-reduce of S bytes takes 2(n-1) (2 overhead + alpha + S/n beta) + (n-1)
 // S/n gamma, exactly.

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "algorithms/catalogue.hpp"
 #include "schedule/emit.hpp"
+#include "schedule/layouts.hpp"
 #include "verify/proof.hpp"
 
 namespace gradsync {
@@ -227,6 +229,49 @@ TEST(Prove, RefusesWhatItCannotProve) {
   EXPECT_THAT(
       prove(Recipe{Collective::all_reduce, Algorithm::recursive_doubling, 257, 0, 1, {}}, options).status.message,
       HasSubstr("sets of contributions reach 256 ranks, not 257"));
+}
+
+// Owner p of a part of f of S elements sends S - f of contributions and (n - 1) f of results, and adds (n - 1) f.
+TEST(UnevenShards, AreProvenAndCountedExactly) {
+  for (std::uint32_t n = 3; n <= 9; ++n)
+    for (const std::uint32_t segments : {1u, 2u, 4u}) {
+      Recipe recipe{Collective::all_reduce, Algorithm::two_shot, n, 0, segments, {}};
+      recipe.shards.assign(n, 3);
+      recipe.shards[n / 2] = 0;
+      recipe.shards[0] = 1;
+      const std::uint64_t unit = 4, sum = 1 + 3 * (n - 2), count = unit * sum;
+      ProveOptions options;
+      options.layouts = layouts_of_count(count);
+      const Proof proof = prove_all_aliasings(recipe, options);
+      ASSERT_TRUE(proof.ok()) << proof.status.message;
+      EXPECT_EQ(proof.counts.sent, 2 * (n - 1) * count);
+      EXPECT_EQ(proof.counts.sent_max, count + (n - 2) * 3 * unit);
+      EXPECT_EQ(proof.counts.reduced, (n - 1) * count);
+      EXPECT_EQ(proof.counts.reduced_max, (n - 1) * 3 * unit);
+      EXPECT_EQ(proof.counts.messages, std::uint64_t{2} * n * (n - 1) * segments);  // those of nothing, too
+    }
+}
+
+// Between hosts of two ranks, the slow host's bytes out of it are the message once.
+TEST(UnevenShards, OfHostsAreProven) {
+  for (const std::uint32_t segments : {1u, 3u}) {
+    const Recipe recipe{
+        Collective::all_reduce, Algorithm::hierarchical, 8, 0, segments, {0, 0, 1, 1, 2, 2, 3, 3}, {1, 0, 1, 1}};
+    const std::uint64_t count = 6 * 2 * 3;
+    ProveOptions options;
+    options.layouts = layouts_of_count(count);
+    const Proof proof = prove_all_aliasings(recipe, options);
+    ASSERT_TRUE(proof.ok()) << proof.status.message;
+    std::uint64_t crossing = 0;
+    for (const std::uint32_t rank : {2u, 3u}) {
+      const Schedule schedule = make_schedule(recipe, rank);
+      const Layouts layouts(layout_for(recipe, schedule.shape, count));
+      for (const Step& step : schedule.steps)
+        if (step.verb == Verb::send && recipe.hosts[step.peer] != 1)
+          crossing += elements_of(schedule.shape, layouts, step.space, step.range());
+    }
+    EXPECT_EQ(crossing, count);
+  }
 }
 
 }  // namespace

@@ -50,12 +50,28 @@ std::vector<std::vector<std::uint32_t>> groupings_of(Algorithm algorithm, std::u
   return groupings;
 }
 
+// Weights for a recipe that may have uneven shards: none; a slow first part of nothing; one that owns all; a mixture.
+std::vector<std::vector<std::uint32_t>> shards_of_variants(const Recipe& recipe) {
+  using Weights = std::vector<std::uint32_t>;
+  std::vector<Weights> all{Weights{}};
+  const std::uint32_t parts = shards_of(recipe);
+  if (parts < 2 || recipe.world > kVariantsRanks) return all;
+  Weights first(parts, 1), last(parts, 0), mixed(parts);
+  first.front() = 0;
+  last.back() = 1;
+  for (std::uint32_t i = 0; i < parts; ++i) mixed[i] = i * 5 % 7;
+  if (parts == 2) mixed = {1, 3};
+  all.insert(all.end(), {first, last, mixed});
+  return all;
+}
+
 std::string describe(const Recipe& recipe) {
   std::string text =
       fmt::format("{} {} of {} ranks", name_of(recipe.collective), name_of(recipe.algorithm), recipe.world);
   if (has_root(recipe.collective) || point_to_point(recipe.collective)) text += fmt::format(", root {}", recipe.root);
   if (recipe.segments > 1) text += fmt::format(", {} segments", recipe.segments);
   if (!recipe.hosts.empty()) text += fmt::format(", hosts {}", fmt::join(recipe.hosts, " "));
+  if (!recipe.shards.empty()) text += fmt::format(", shards {}", fmt::join(recipe.shards, " "));
   return text;
 }
 
@@ -71,7 +87,13 @@ std::vector<Recipe> variants_of(const CatalogueEntry& entry, std::uint32_t world
   if (entry.pipelines && world <= kVariantsRanks) segments = {1, 2, 3, 5};
   for (const auto& hosts : groupings_of(entry.algorithm, world))
     for (std::uint32_t root : roots_of(entry.collective, world))
-      for (std::uint32_t s : segments) recipes.push_back({entry.collective, entry.algorithm, world, root, s, hosts});
+      for (std::uint32_t s : segments) {
+        Recipe recipe{entry.collective, entry.algorithm, world, root, s, hosts};
+        for (auto& shards : shards_of_variants(recipe)) {
+          recipe.shards = std::move(shards);
+          recipes.push_back(recipe);
+        }
+      }
   return recipes;
 }
 

@@ -21,7 +21,8 @@ struct ProofTableOptions {
 };
 
 // One algorithm in one world, proven for every variant: aliasing, each root (in worlds up to 64; then the first, the
-// middle and the last one), segments 1, 2, 3 and 5, and, for hierarchical, several groupings into hosts.
+// middle and the last one), segments 1, 2, 3 and 5, for hierarchical several groupings into hosts, and, where parts may
+// be uneven, several sets of weights, in worlds up to 256.
 struct ProofRow {
   Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::ring;
