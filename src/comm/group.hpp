@@ -56,8 +56,8 @@ class Group {
   bool try_take();
   void release();
   bool closed();
-  bool background_pass();                       // holding the baton: true if anything moved
-  bool background_idle();                       // holding the baton: nothing is under way
+  bool background_pass();  // holding the baton: true if anything moved
+  bool background_idle();  // holding the baton: nothing is under way
   // Holding the baton. False if there is something to do. Appends what to poll, ours to be woken first.
   bool begin_sleep(std::vector<pollfd>& into);
   void end_sleep(bool woken);  // by another thread of this process, or perhaps

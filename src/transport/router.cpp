@@ -79,9 +79,7 @@ class Router final : public Transport, private Watcher {
     for (const Sender& sender : senders_)
       if (sender.peer.channel == channel) out.push_back(sender.peer.rank);
   }
-  bool remote(std::uint32_t rank) const override {
-    return rank != config_.rank && kind_to(rank) == TransportKind::tcp;
-  }
+  bool remote(std::uint32_t rank) const override { return rank != config_.rank && kind_to(rank) == TransportKind::tcp; }
   void await(Peer from, std::uint64_t bytes) override;
   int descriptor() const override { return poller_.descriptor(); }
   bool arm() override;
