@@ -35,13 +35,11 @@ class Lane final : public Watcher {
 
   // Whether a read may find something though no event tells of it.
   bool quiet() const { return low_water_ > 1; }
-  // From now on events tell of bytes only when so many are there. Returns true if fewer do than before, which may be there now.
-  bool set_low_water(int bytes) {
-    if (bytes == low_water_ || ended_) return false;
-    const bool lowered = bytes < low_water_;
+  // From now on events tell of bytes only when so many are there, of ends and errors as ever. If they are there already, that
+  // is an event (Linux 4.18); so is a window that can grow no further.
+  void set_low_water(int bytes) {
+    if (bytes == low_water_ || ended_) return;
     if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) low_water_ = bytes;
-    if (lowered) readable_ = true;
-    return lowered;
   }
 
   // A read may find something. Once the connection ended that is so until the end itself is read.
@@ -195,8 +193,9 @@ class TcpIncoming final : public Incoming {
   // Of several lanes each has its own part of the bytes to come: none waits for the others'.
   bool arm() override {
     const std::uint64_t wanted = std::min<std::uint64_t>(std::exchange(awaited_, 1), limits::tcp_wake_bytes);
-    if (lanes_.size() > 1 || !lanes_[0]) return false;
-    return lanes_[0]->set_low_water(wanted > buffer_.size() ? static_cast<int>(wanted - buffer_.size()) : 1);
+    if (lanes_.size() == 1 && lanes_[0])
+      lanes_[0]->set_low_water(wanted > buffer_.size() ? static_cast<int>(wanted - buffer_.size()) : 1);
+    return false;
   }
 
   Result<std::size_t> receive(std::span<std::byte> into) override {
