@@ -79,6 +79,7 @@ inline constexpr std::size_t links_timed_bytes = 288u << 10;  // of each message
 inline constexpr std::uint32_t links_timed_messages = 4, links_distances_max = 3;
 inline constexpr std::uint32_t links_empty_messages = 96;  // whose cost to a processor is timed
 inline constexpr std::uint32_t links_window_calls = 16;    // watched calls from one look at their times to the next
+inline constexpr std::uint32_t links_trial_calls = 2;      // with equal parts, after the first window with uneven ones
 inline constexpr std::uint32_t links_windows_quiet = 64;   // without looks, at most, after false alarms
 static_assert((links_first_bytes + links_timed_messages * links_timed_bytes) * links_distances_max <= 4u << 20,
               "a host sends and receives at most 4 MiB while links are measured");

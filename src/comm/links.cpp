@@ -131,12 +131,14 @@ bool Links::prepare(Request& call, const CallOptions& options) {
 std::vector<Request> Links::before(const Request& call) {
   std::lock_guard lock(mutex_);
   const bool first = !asked_;
-  if (given_ || (!first && (calls_ == 0 || calls_ % limits::links_window_calls != 0))) return {};
+  const std::uint64_t place = calls_ % limits::links_window_calls;
+  if (given_ || (!first && (calls_ < limits::links_window_calls || (place != 0 && place != limits::links_trial_calls))))
+    return {};
   given_ = true;
   auto round = std::make_shared<Round>(Round{call.call, call.deadline, first, {}, {}});
   std::vector<Request> requests;
-  if (!first) requests.push_back(look(round));
-  append_measurement(requests, round);
+  if (!first) requests.push_back(look(round, place == 0));
+  if (first || place == 0) append_measurement(requests, round);
   return requests;
 }
 
@@ -163,8 +165,8 @@ void Links::measurement_submitted() {
 
 // The library's own operations ----------------------------------------------------------------------------------------
 
-// Hosts at 1, 2 and half the way round: each port is seen with up to three others, so that one slow host is not taken for
-// two.
+// Hosts at 1, 2 and half the way round: each port is seen with up to three others, of which the middle one counts, so that
+// one slow host is not taken for two, nor what one rank slept through for a fast link.
 std::uint32_t Links::distance(std::size_t number) const {
   const auto hosts = static_cast<std::uint32_t>(firsts_.size());
   return number < 2 ? static_cast<std::uint32_t>(number) + 1 : std::max(3u, hosts / 2);
@@ -316,15 +318,17 @@ Request Links::agreement(const std::shared_ptr<Round>& round, std::size_t number
 // Times -----------------------------------------------------------------------------------------------------------------
 
 // The fastest rank's fastest call: the last rank to come has waited for no other, and one call of some is not disturbed.
-Request Links::look(const std::shared_ptr<Round>& round) {
+Request Links::look(const std::shared_ptr<Round>& round, bool at_end) {
   Request request = agreement(round, 0, ReduceOp::min, 1);
   request.settle = [this, self = shared_from_this()](Request& call) -> Status {
     std::lock_guard lock(mutex_);
     *static_cast<double*>(call.output) = fastest_ > 0 ? fastest_ : kNever;
     return {};
   };
-  request.took = [self = shared_from_this(), round, value = static_cast<const double*>(request.output)](Nanoseconds) {
-    round->active = self->has_changed(*value);
+  request.took = [self = shared_from_this(), round, at_end,
+                  value = static_cast<const double*>(request.output)](Nanoseconds) {
+    if (at_end) round->active = self->end_window(*value);
+    else self->end_trial(*value);
   };
   return request;
 }
@@ -338,7 +342,8 @@ void Links::observe(std::uint64_t bytes, double seconds) {
   fastest_ = fastest_ > 0 ? std::min(fastest_, each) : each;
 }
 
-bool Links::has_changed(double seconds_a_byte) {
+// Whether to measure again.
+bool Links::end_window(double seconds_a_byte) {
   std::lock_guard lock(mutex_);
   fastest_ = 0;
   if (seconds_a_byte == kNever) {  // no such call: compare others
@@ -347,6 +352,11 @@ bool Links::has_changed(double seconds_a_byte) {
     return false;
   }
   if (usual_ == 0) usual_ = seconds_a_byte;
+  if (trial_ == Trial::uneven) {
+    trial_ = Trial::even;
+    plans_->set_ports({}, overhead_s_);
+    return false;
+  }
   if (quiet_ > 0) {
     --quiet_;
     return false;
@@ -355,17 +365,26 @@ bool Links::has_changed(double seconds_a_byte) {
   return alarms_ >= kAlarms;
 }
 
+// What was measured in a moment when ranks were held up may be wrong: uneven parts stay if they are faster.
+void Links::end_trial(double seconds_a_byte) {
+  std::lock_guard lock(mutex_);
+  if (trial_ != Trial::even) return;
+  trial_ = Trial::none;
+  fastest_ = 0;
+  if (seconds_a_byte <= usual_) usual_ = seconds_a_byte;
+  else plans_->set_ports(ports_to_plan_for(known_), overhead_s_);
+}
+
 void Links::conclude(const std::vector<double>& agreed) {
   std::vector<HostPort> ports(firsts_.size());
-  std::vector<double> out(ports.size(), 0), in(ports.size(), 0);
+  std::vector<std::vector<double>> out(ports.size()), in(ports.size());
   for (std::size_t to = 0; to < ports.size(); ++to)
     for (std::size_t d = 0; d < distances(); ++d) {
       const std::size_t from = (to + ports.size() - distance(d)) % ports.size();
-      const double rate = agreed[to * distances() + d];
-      in[to] = std::max(in[to], rate);
-      out[from] = std::max(out[from], rate);
+      in[to].push_back(agreed[to * distances() + d]);
+      out[from].push_back(agreed[to * distances() + d]);
     }
-  for (std::size_t h = 0; h < ports.size(); ++h) ports[h] = {1 / out[h], 1 / in[h]};
+  for (std::size_t h = 0; h < ports.size(); ++h) ports[h] = {1 / median(out[h]), 1 / median(in[h])};
   std::lock_guard lock(mutex_);
   alarms_ = 0;
   usual_ = fastest_ = 0;
@@ -377,7 +396,9 @@ void Links::conclude(const std::vector<double>& agreed) {
   quiet_next_ = 1;
   known_ = ports;
   overhead_s_ = agreed.back();
-  plans_->set_ports(ports_to_plan_for(ports), overhead_s_);
+  std::vector<HostPort> planned = ports_to_plan_for(ports);
+  trial_ = planned.empty() ? Trial::none : Trial::uneven;
+  plans_->set_ports(std::move(planned), overhead_s_);
 }
 
 }  // namespace gradsync

@@ -8,6 +8,7 @@
 //   first long call    [barrier, hosts send to their d-th next] for a few d,
 //                      [barrier, hosts send many empty messages], [agree on the rates]                 the call
 //   every 16th         [agree on the times of the last 16], and, if they have changed, the same again  the call
+//   two calls later    [agree on the times of these two], which had equal parts for once               the call
 //
 // See docs/decisions/010-unequal-links.md.
 #pragma once
@@ -63,10 +64,11 @@ class Links : public std::enable_shared_from_this<Links> {
   Request shift(const std::shared_ptr<Round>& round, std::size_t number, std::size_t distance_number);
   Request patter(const std::shared_ptr<Round>& round, std::size_t number);
   Request agreement(const std::shared_ptr<Round>& round, std::size_t number, ReduceOp op, std::size_t count) const;
-  Request look(const std::shared_ptr<Round>& round);
+  Request look(const std::shared_ptr<Round>& round, bool at_end);
   void skip(Request& request) const;
   void observe(std::uint64_t bytes, double seconds);
-  bool has_changed(double seconds_a_byte);
+  bool end_window(double seconds_a_byte);
+  void end_trial(double seconds_a_byte);
   void conclude(const std::vector<double>& agreed);
 
   const std::uint32_t rank_, size_;
@@ -82,6 +84,8 @@ class Links : public std::enable_shared_from_this<Links> {
   // In the order of turns.
   std::vector<HostPort> known_;
   double overhead_s_ = 0;
+  // After the first window with uneven parts a few calls have equal ones, to see which are faster.
+  enum class Trial : std::uint8_t { none, uneven, even } trial_ = Trial::none;
   int magnitude_ = 0;  // of the bytes of the calls whose times are compared; 0: of the next one
   double fastest_ = 0,
          usual_ = 0;          // seconds a byte: of this window's fastest call; of the window after the last measurement

@@ -175,8 +175,9 @@ TEST_F(FourHosts, FindOutTogetherThatALinkIsNoLongerSlow) {
   constexpr std::uint64_t calls_most = 400;
   const auto seen = on_all([&](Communicator& comm, Seen& mine) {
     const auto chosen = [&] { return Inspector::chosen(comm, Collective::all_reduce, 4 * kCount); };
-    for (; mine.calls < limits::links_window_calls + 2; ++mine.calls) mine.right = sums_up(comm, kCount) && mine.right;
-    mine.chosen = chosen();
+    for (; mine.calls < limits::links_window_calls + limits::links_trial_calls + 2; ++mine.calls)
+      mine.right = sums_up(comm, kCount) && mine.right;
+    mine.chosen = chosen();  // after the trial of equal parts
     comm.barrier();
     if (comm.rank() == 0) shape(kSlow, 200);
     comm.barrier();
