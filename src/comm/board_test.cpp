@@ -200,7 +200,6 @@ TEST_P(Board, AMismatchReachesEveryRankAndNamesBothCalls) {
       for (const int before : {0, 3}) {
         SCOPED_TRACE(other.words + " of rank " + std::to_string(odd) + " after " + std::to_string(before));
         std::vector<Communicator> ranks = world(3);
-        std::atomic<int> named{0};
         in_threads(ranks, [&](Communicator& comm) {
           std::vector<float> data(1000);
           for (int i = 0; i < before; ++i) comm.all_reduce(view(data), ReduceOp::sum);
