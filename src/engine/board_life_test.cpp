@@ -227,10 +227,10 @@ TEST(BoardLife, AnArmedRankIsWokenByEveryStepItWaitsFor) {
 // ---- leaving
 
 TEST(BoardLife, ARankThatLeavesAfterItsLastCallHarmsNobody) {
-  for (const std::size_t count : {std::size_t{1}, std::size_t{600'000}})
+  for (const std::size_t count : {std::size_t{1}, std::size_t{300'000}})
     for (const std::uint32_t registered : {0u, 7u, 2u})
       for (const std::uint32_t leaver : {0u, 1u, 2u})
-        for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        for (std::uint64_t seed = 1; seed <= 2; ++seed) {
           World world(3, seed);
           const Plan plan = all_reduce_of(count, registered);
           const std::vector<Part> parts = submit_all(world, plan);

@@ -74,6 +74,7 @@ TEST(BoardRun, ReducesMessagesAroundEveryLimitInEveryKindOfMemory) {
          {std::uint64_t{limits::board_inline_bytes}, std::uint64_t{limits::board_piece_bytes},
           3 * std::uint64_t{limits::board_piece_bytes}})
       for (const int around : {-1, 0, 1, 997}) {
+        if (limit > limits::board_piece_bytes && size != 3) continue;
         World world(size, ++seed);
         for (const std::uint32_t registered : {0u, (1u << size) - 1, 1u, (1u << size) - 2}) {
           const bool in_place = mix64(seed) % 2 == 0;
