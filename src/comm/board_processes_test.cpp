@@ -208,25 +208,27 @@ struct Worker {
     const Memory memory = comm.allocate(plain.size() * sizeof(float));
     std::atomic<bool> done{false};
     std::atomic<int> ended_badly{0};
-    const auto fork_one = [&] {
+    Work work;
+    const auto fork_one = [&](bool with_work) {
       const pid_t child = ::fork();
       if (child == 0) {
-        comm = Communicator();  // the child's copy
+        comm = Communicator();  // the child's copies
+        if (with_work) work = Work();
         std::exit(0);
       }
       int status = 0;
       if (::waitpid(child, &status, 0) != child || status != 0) ++ended_badly;
     };
     std::thread forker([&] {
-      while (!done) fork_one();
+      while (!done) fork_one(false);
     });
     for (std::uint64_t call = 0; call < 60; ++call) {
       const std::span<float> data = call % 2 == 0 ? std::span(plain) : memory.as<float>();
       fill(data, comm.rank(), call);
-      Work work = comm.all_reduce_async(view(data), ReduceOp::sum, {.moved_by_waiter = true});
+      work = comm.all_reduce_async(view(data), ReduceOp::sum, {.moved_by_waiter = true});
       work.wait_for(std::chrono::microseconds(mix64(call) % 500));
       if ((call + static_cast<std::uint64_t>(comm.rank())) % 3 == 0)
-        fork_one();  // under way, and no thread of the child is in it
+        fork_one(true);  // under way, and no thread of the child is in it
       work.wait();
       if (!right(data, comm.size(), call)) ::_exit(3);
       seen.calls = call + 1;
