@@ -30,6 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kRanksMax = 4;
+constexpr std::uint64_t kForkedCalls = 30;
 
 struct Seen {                        // by one worker
   std::atomic<std::uint64_t> calls;  // ended well
@@ -69,7 +70,7 @@ class Workers {
   void signal(std::uint32_t rank, int number) { ::kill(pids_[rank], number); }
   // Its exit code, 128 and the signal, or -1 if it does not end in time.
   int end(std::uint32_t rank) {
-    const Deadline deadline = Deadline::after(30s);
+    const Deadline deadline = Deadline::after(60s);
     int status = 0;
     while (::waitpid(pids_[rank], &status, WNOHANG) == 0) {
       if (deadline.passed()) return -1;
@@ -220,9 +221,9 @@ struct Worker {
       if (::waitpid(child, &status, 0) != child || status != 0) ++ended_badly;
     };
     std::thread forker([&] {
-      while (!done) fork_one(false);
+      for (; !done; std::this_thread::sleep_for(5ms)) fork_one(false);
     });
-    for (std::uint64_t call = 0; call < 60; ++call) {
+    for (std::uint64_t call = 0; call < kForkedCalls; ++call) {
       const std::span<float> data = call % 2 == 0 ? std::span(plain) : memory.as<float>();
       fill(data, comm.rank(), call);
       work = comm.all_reduce_async(view(data), ReduceOp::sum, {.moved_by_waiter = true});
@@ -326,7 +327,7 @@ TEST(BoardProcesses, ForkedChildrenThatExitHarmNobody) {
   Workers group(3, "fork children", "timeout=20");
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(group.end(rank), 0) << "rank " << rank << " (3: a wrong result, 5: a child ended badly)";
-    EXPECT_EQ(group.seen(rank).calls, 60u) << group.seen(rank).words.data();
+    EXPECT_EQ(group.seen(rank).calls, kForkedCalls) << group.seen(rank).words.data();
   }
 }
 
